@@ -8,7 +8,6 @@ import pytest
 from twin.extras.evidence.made import load_made, skew_sentence
 from twin.extras.evidence.page import charts as drawings
 from twin.extras.evidence.page import proof
-from twin.extras.evidence.page.proof import Part
 from twin.lab.evidence.judge import HONEST, evidence, headlines, now_text
 from twin.lab.evidence.rows import UNSEEN, load_missing, load_published
 from twin.lab.library import load_facts
@@ -164,16 +163,6 @@ def test_a_search_narrows_the_facts(page):
     before = len(page.dataframe[5].value)
     page.text_input(key="facts-search").set_value("910c").run()
     assert 0 < len(page.dataframe[5].value) < before
-
-
-def test_a_part_hidden_behind_the_other_microbatch_is_not_told_as_no_time():
-    chart = drawings.layer_chart([Part(("experts",), None, 0.0), Part(("o_proj",), 2e-4, 3e-4)])
-    assert "published above" in chart.reads
-    alone = drawings.layer_chart([Part(("experts",), None, 1e-4)])
-    assert "published above" not in alone.reads and alone.reads
-    twin = next(t for t in chart.figure.data if t.name == "twin")
-    assert list(twin.text) == ["hidden", "300 µs"]
-    assert "Experts hidden" in chart.alt
 
 
 def test_the_first_screen_has_what_is_farthest_off_and_what_is_not_modelled(page, found):

@@ -1,15 +1,10 @@
-"""A published row done again: its scenario runs, and its layer adds up by operator."""
+"""A published row done again: its scenario runs."""
 
 import pytest
 
 from twin.extras.evidence.page import proof
 from twin.lab.evidence.rows import load_published
-from twin.lab.library import load_facts, presets
-
-
-@pytest.fixture(scope="module")
-def facts():
-    return load_facts()
+from twin.lab.library import presets
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +33,6 @@ def test_a_row_that_a_preset_asks_opens_that_preset(rows):
     assert proof.matching_preset(replayed, known) == dict(known)["paper-decode-50ms-4k"]
     other = proof.closed_loop_scenario(by_id["cm384-layer-no-mtp"])
     assert proof.matching_preset(other, known) == other
-
-
-def test_operators_stand_beside_what_was_published_of_the_same_configuration(rows, facts):
-    by_id = {each.id: each for each in rows}
-    layer = {p.operators: p for p in proof.layer_parts(by_id["slides-tpot-288"], rows, facts)}
-    assert layer[("dispatch",)].published_s == pytest.approx(by_id["slides-dispatch"].value * 1e-6)
-    assert all(part.twin_s > 0 for part in layer.values())
-    bare = proof.layer_parts(by_id["cm384-decode-8-4k-tpot"], rows, facts)
-    assert all(part.published_s is None for part in bare)
-    assert proof.layer_parts(by_id["cm384-kv-bytes"], rows, facts) == []
 
 
 def test_rows_of_one_configuration_share_one_run(rows):

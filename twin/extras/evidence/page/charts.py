@@ -1,14 +1,13 @@
-"""Charts of the Evidence page: signed errors of the rows, one layer by operator."""
+"""The chart of the Evidence page: signed errors of the rows."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twin.extras.evidence.page.proof import Part
 from twin.lab.evidence.judge import HONEST
-from twin.metrics.measures import seconds, three_figures
+from twin.metrics.measures import three_figures
 from twin.ui import theme
-from twin.ui.charts.base import Chart, add_bars, chart, empty_chart, figure, time_unit
+from twin.ui.charts.base import Chart, chart, empty_chart, figure
 
 BAND = 0.1
 # Errors on the axis, of which those that fit are drawn: close to zero they stand evenly, beyond the
@@ -87,46 +86,3 @@ def _add_points(fig: Any, rows: Rows) -> None:
                     marker={"symbol": symbol, "size": 9, "color": colour,
                             "line": {"color": colour, "width": 2 * (name not in HONEST)}},
                 )  # fmt: skip
-
-
-def layer_chart(rows: Sequence[Part]) -> Chart:
-    """Chart of one layer's seconds by operator: published ones if any, the twin's below them."""
-    if not rows:
-        return empty_chart("This row has no operators")
-    longest_s = max(max(row.twin_s, row.published_s or 0.0) for row in rows)
-    factor, unit = time_unit(longest_s)
-    published_parts = [row for row in rows if row.published_s is not None]
-    fig = figure(height=110 + (46 if published_parts else 30) * len(rows))
-    labels = [" +<br>".join(theme.title(operator) for operator in row.operators) for row in rows]
-    for name, colour, values in (
-        ("published", theme.OTHER, [row.published_s for row in rows if published_parts]),
-        ("twin", theme.SERIES[0], [row.twin_s for row in rows]),
-    ):
-        if values:
-            add_bars(
-                fig, labels, [None if v is None else v * factor for v in values], colour, name=name,
-                text=[_time_text(v) for v in values], textposition="outside",
-                hover=f"%{{y}}: %{{text}}<extra>{name}</extra>",
-            )  # fmt: skip
-    listing = "; ".join(
-        f"{name.replace('<br>', ' ')} {_time_text(row.twin_s)}"
-        + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
-        for name, row in zip(labels, rows, strict=True)
-    )
-    order_text = (
-        "published above, the twin below"
-        if published_parts
-        else "no published figure is of one alone"
-    )
-    return chart(
-        fig, f"One layer by operator. {listing}.",
-        f"Operators of one layer, each alone: {order_text}.", hovermode="closest", barmode="group",
-        x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest_s * factor]},
-        columns={"y": "operator"}, bargap=0.25, showlegend=bool(published_parts),
-        legend_traceorder="normal",
-    )  # fmt: skip
-
-
-def _time_text(value: float | None) -> str:
-    """A part's seconds as text; 0 means that the other stream hides it."""
-    return "" if value is None else seconds(value) if value else "hidden"

@@ -63,13 +63,6 @@ def scenario_links(digest: str) -> dict[str, str]:
     return {name: links.scenario_link(s, "") for name, s in scenario_of.items() if s is not None}
 
 
-@st.cache_data(show_spinner="Working out the operators", max_entries=64)
-def layer_parts_of_row(digest: str, name: str) -> list[proof.Part]:
-    """One layer of a row's configuration by operator, in seconds; name: id of the row."""
-    rows = {row.id: row for row in load_published()}
-    return proof.layer_parts(rows[name], list(rows.values()), session.facts())
-
-
 def scenario_to_run(row: Row, *, against: bool = False) -> Scenario | None:
     """Scenario of the row, or of what it compares to (`against`), or a preset like it; or None."""
     loop = proof.closed_loop_scenario(row, against=against)
@@ -147,8 +140,6 @@ st.caption(
 # 3) One row, open where the address names it.
 shown_row = by_id[st.session_state["row"]]
 with st.expander(f"One row: {shown_row['quantity']} · {shown_row['system']}", expanded=named):
-    left, right = st.columns(2, gap="large")
-with left:
     name = st.selectbox(
         "Row", list(by_id), key="row", on_change=show_row,
         format_func=lambda key: f"{by_id[key]['quantity']} · {by_id[key]['system']}",
@@ -190,17 +181,6 @@ with left:
                 f"This answer takes {fact} = {proof.shorten(value)} {facts[fact].unit} in place of "
                 f"{proof.shorten(facts[fact].value)}; a run takes the figure in data/ as it is."
             )
-with right:
-    st.markdown("**One layer by operator**")
-    if layer := layer_parts_of_row(facts.digest, name):
-        plot(charts.layer_chart(layer), "parts")
-        if any(part.twin_s == 0 for part in layer):
-            st.caption(
-                "Time on the critical path: with two microbatches the shorter stream is hidden "
-                "behind the longer one."
-            )
-    else:
-        st.caption("This row is one operator or one size alone.")
 
 
 # 4) Every row, and what kinds of rows there are.

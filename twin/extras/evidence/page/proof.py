@@ -1,16 +1,15 @@
 """Published rows next to the twin: as words and tables, from dicts of `lab.evidence.evidence`; as a
-closed loop that fills every slot; a layer by operator; and the slides' table of machines."""
+closed loop that fills every slot; and the slides' table of machines."""
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
-from twin.lab.evidence.judge import HONEST, LAYER, PREFILL_LAYER, TO_UNIT, answer_row
+from twin.lab.evidence.judge import HONEST, TO_UNIT
 from twin.lab.evidence.rows import KINDS, Row, error_limits, scenario_of
 from twin.lab.library import RECORD, published_table
 from twin.lab.machines import supernode_of
@@ -49,7 +48,6 @@ RUNNABLE = {
     "decode.throughput": "decode_tokens_per_s_per_npu",
     "prefill.throughput": "prefill_tokens_per_s_per_npu",
 }  # measure -> figure of a run's summary that is the same quantity
-OPERATORS = {"decode": LAYER, "prefill": PREFILL_LAYER}
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -292,41 +290,3 @@ def simulated_value(row: Row, summary: Mapping[str, Any]) -> float | None:
     if row.against is not None or summary.get(summary_key) is None:
         return None
     return float(summary[summary_key]) * TO_UNIT.get(row.unit, 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part of a layer, seconds; published is None without a published figure."""
-
-    operators: tuple[str, ...]
-    published_s: float | None
-    twin_s: float
-
-
-def layer_parts(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
-    """Seconds of the operators of one layer in the row's deployment, as published and by the twin;
-    rows: all published. Empty if the row is not of decode or prefill."""
-    pool = row.measure.split(".")[0]
-    if pool not in OPERATORS:
-        return []
-    prefixes = (f"{pool}.layer.", f"{pool}.profile.")
-    siblings = [
-        sibling for sibling in rows
-        if sibling.measure.startswith(prefixes) and sibling.against is None
-        and sibling.scenario == row.scenario and sibling.facts == row.facts
-    ]  # fmt: skip
-    head = prefixes[any(sibling.measure.startswith(prefixes[1]) for sibling in siblings)]
-    operator_order = list(OPERATORS[pool])
-    names_left, parts = set(operator_order), list[tuple[list[str], float | None]]()
-    for sibling in sorted(siblings, key=lambda r: r.measure.count("+")):  # single operators first
-        names = sibling.measure.removeprefix(head).split("+")
-        if names_left.issuperset(names):
-            names_left -= set(names)
-            parts.append((names, sibling.value / TO_UNIT.get(sibling.unit, 1.0)))
-    parts += [([name], None) for name in names_left]
-    parts.sort(key=lambda part: operator_order.index(part[0][0]))
-    base = replace(row, unit="s", against=None, args={})
-    return [
-        Part(tuple(names), value, answer_row(replace(base, measure=head + "+".join(names)), facts))
-        for names, value in parts
-    ]

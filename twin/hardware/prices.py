@@ -350,22 +350,3 @@ def _bisection_rate(net: Network) -> float:
         weaker_half_rate = np.sort(bytes_per_s_to_switches[nodes])[: nodes.size // 2].sum()
         least_rate = min(least_rate, float(weaker_half_rate + net.capacity[is_link_out].sum()))
     return least_rate
-
-
-def point_to_point(net: Network) -> dict[tuple[str, Operation, str], Price]:
-    """Prices for the first die by ("npu_npu" or "npu_cpu", operation, "intra_node" or
-    "inter_node"): the rows of arXiv 2506.12708v2 Table 1, without pairs that the machine lacks."""
-    last_cpu = int((net.node[net.of_kind("cpu")] == 0).sum()) - 1
-    far_end_of = {
-        ("npu_npu", "intra_node"): "die 0.1.0",
-        ("npu_npu", "inter_node"): "die 1.0.0",
-        ("npu_cpu", "intra_node"): f"CPU 0.{last_cpu}",
-        ("npu_cpu", "inter_node"): f"CPU 1.{last_cpu}",
-    }
-    operations: tuple[Operation, ...] = ("read", "write")
-    return {
-        (pair, operation, plane_name): price_between(net, "die 0.0.0", end, operation)
-        for (pair, plane_name), end in far_end_of.items()
-        if end in net.number and (net.spans_nodes or plane_name == "intra_node")
-        for operation in operations
-    }

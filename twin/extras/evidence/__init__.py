@@ -1,6 +1,6 @@
 """The Evidence page, what its rows rest on, and re-fits; answers use `twin/lab/evidence` only."""
 
-from twin.hooks import Command, MadePart, Page, Section
+from twin.hooks import Command, MadePart, Page
 
 HOOKS = (
     Page(
@@ -9,7 +9,6 @@ HOOKS = (
     ),
     Command("evidence", "twin.extras.evidence.commands:evidence"),
     Command("calibrate", "twin.extras.evidence.commands:calibrate"),
-    Section("point to point", "twin.extras.evidence.page.measured:draw_rates", "supernode.end"),
     MadePart("accuracy", "twin.extras.evidence.made:accuracy_table"),
     MadePart("rankings", "twin.extras.evidence.made:rankings_table"),
     MadePart("cross", "twin.extras.evidence.made:cross_table"),

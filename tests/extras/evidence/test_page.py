@@ -8,7 +8,7 @@ import pytest
 from twin.extras.evidence.made import load_made, skew_sentence
 from twin.extras.evidence.page import charts as drawings
 from twin.extras.evidence.page import proof
-from twin.lab.evidence.judge import HONEST, evidence, headlines, now_text
+from twin.lab.evidence.judge import HONEST, headlines, now_text
 from twin.lab.evidence.rows import UNSEEN, load_missing, load_published
 from twin.lab.library import load_facts
 from twin.lab.share import shipped
@@ -34,12 +34,6 @@ def found(facts):
 @pytest.fixture
 def page(app):
     return app.switch_page(PAGES["evidence"].script).run()
-
-
-def test_rows_that_are_judged_anew_say_how_many_are_done(facts, rows):
-    counts = []
-    answers = evidence(facts, rows[:3], counts.append)
-    assert counts == [0, 1, 2, 3] and len(answers) == 3
 
 
 def row(**changes):

@@ -248,24 +248,21 @@ Judged = Sequence[Mapping[str, Any]]
 _PUBLISHED_ANSWERS: dict[Facts, list[dict[str, Any]]] = {}  # of the facts judged last
 
 
-def evidence(
-    facts: Facts, rows: Sequence[Row] | None = None, note: Callable[[int], None] = lambda _: None
-) -> list[dict[str, Any]]:
+def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
     """Published rows (None: all) with the twin's answers: `twin` in the row's unit, `error` = twin
     / published - 1, `judged_error` that counts (of an unseen row the first; None of a circular or
-    unstated one), `outside`: it exceeds the row's `bar`. note: gets the number of rows so far."""
+    unstated one), `outside`: it exceeds the row's `bar`."""
     if rows is None:
         if (judged_rows := _PUBLISHED_ANSWERS.get(facts)) is None:
             _PUBLISHED_ANSWERS.clear()
-            judged_rows = _PUBLISHED_ANSWERS[facts] = evidence(facts, load_published(), note)
+            judged_rows = _PUBLISHED_ANSWERS[facts] = evidence(facts, load_published())
         return [dict(answer) for answer in judged_rows]
     first_errors = load_first_answers()
     others_of_row: dict[str, list[list[Any]]] = {}
     for entry in published_table(RECORD / "others.toml")["answer"]:  # by other simulators
         others_of_row.setdefault(entry["row"], []).append([entry["simulator"], entry["error"]])
     answers = []
-    for row_count, row in enumerate(rows):
-        note(row_count)
+    for row in rows:
         twin_value = answer_row(row, facts)
         error = twin_value / row.value - 1.0
         first_error = first_errors.get(row.id)
@@ -281,7 +278,6 @@ def evidence(
             "outside": judged_error is not None and abs(judged_error) > largest_error,
             "others": others_of_row.get(row.id, []),
         })  # fmt: skip
-    note(len(rows))
     return answers
 
 

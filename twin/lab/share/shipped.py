@@ -6,7 +6,7 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,6 @@ from twin.scenario import Scenario, scenario_digest
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
 
-Note = Callable[[int], None]
 FOLDER = ROOT / "data" / "shipped"
 PRESETS = ("quickstart", "deepseek-service", "fault-node", "r1-reasoning", "colocated-contrast")
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links", "seats")
@@ -104,10 +103,9 @@ def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Pat
     return path
 
 
-def judge_rows(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:
-    """Judge the published rows: `rows`, each with error and `band`; `held`, sentences on the bands.
-    note: called with the number of rows done."""
-    judged_rows = evidence(facts, None, note)
+def judge_rows(facts: Facts) -> dict[str, Any]:
+    """The published rows, judged: `rows` with error and `band` each; `held`, sentences on bands."""
+    judged_rows = evidence(facts)
     band_by_row = row_bands()
     banded_rows = [{**row, "band": band_by_row.get(row["id"])} for row in judged_rows]
     return {"rows": banded_rows, "held": coverage_texts()}
@@ -122,10 +120,9 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | No
     return judgement if judgement["of"] == _evidence_digest(facts) else None
 
 
-def current_evidence(facts: Facts, note: Note = lambda _: None) -> dict[str, Any]:
-    """The judged rows: as shipped, or computed if facts, code or rows have changed (`note` is
-    called with the number of rows done)."""
-    return shipped_evidence(facts) or judge_rows(facts, note)
+def current_evidence(facts: Facts) -> dict[str, Any]:
+    """The judged rows: as shipped, or computed if facts, code or rows have changed."""
+    return shipped_evidence(facts) or judge_rows(facts)
 
 
 def _evidence_digest(facts: Facts) -> str:

@@ -1,7 +1,6 @@
 """How far the twin is from what was measured: every published row, its error, what it rests on."""
 
 import re
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import streamlit as st
@@ -22,38 +21,16 @@ from twin.ui.toolbar import open_run
 
 HOW = ("By formula, the closed steady state with every slot taken; benchmarks as clients run them "
        "are simulated.")  # fmt: skip
-LOOK_S = 0.5  # between two looks at how many rows are done
 UNIT = re.compile(r" (?=%|rows)")  # no line is broken there
 SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a row
 
 
-@st.cache_resource(show_spinner=False, max_entries=2)
-def evidence_work(digest: str) -> tuple[Future[dict[str, Any]], list[int]]:
-    """(future of the judged evidence, list whose last entry counts the judged rows), by digest of
-    the facts: a thread that goes on when a visitor leaves."""
-    facts, row_counts = session.facts(), [0]
-
-    def judge() -> dict[str, Any]:
-        """The judged rows, by regime, and sentences on how many errors lie in bands."""
-        evidence = shipped.current_evidence(facts, row_counts.append)
-        return {**evidence, "rows": proof.sorted_by_regime(evidence["rows"])}
-
-    return ThreadPoolExecutor(1).submit(judge), row_counts
-
-
-def judged_evidence(digest: str, row_count: int) -> dict[str, Any]:
-    """The judged rows and sentences on their bands, by digest of the facts; shared, so never
-    changed. Draws how many of `row_count` are done meanwhile. Raises EvidenceError."""
-    work, row_counts = evidence_work(digest)
-    progress = st.empty()
-    while wait([work], LOOK_S).not_done:
-        count_text = f"{row_counts[-1]:,} of {row_count:,} rows are worked out anew"
-        text = f"The engine or its facts have changed: {count_text}, then their bands"
-        progress.progress(row_counts[-1] / row_count, text)
-    progress.empty()
-    if work.exception():
-        evidence_work.clear(digest)
-    return work.result()
+@st.cache_resource(show_spinner="Working out every row anew, about half a minute", max_entries=2)
+def judged_evidence(digest: str) -> dict[str, Any]:
+    """The judged rows by regime, and sentences on how many errors lie in bands, by digest of the
+    facts; shared, so never changed. Raises EvidenceError."""
+    evidence = shipped.current_evidence(session.facts())
+    return {**evidence, "rows": proof.sorted_by_regime(evidence["rows"])}
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -92,7 +69,7 @@ st.title("Evidence", anchor=False)
 st.caption("How far the twin is from what was measured and published, and where it stops holding.")
 try:
     published = {row.id: row for row in load_published()}
-    found = judged_evidence(facts.digest, len(published))
+    found = judged_evidence(facts.digest)
 except EvidenceError as error:
     st.error(sentence(str(error)), icon=":material/fact_check:")
     st.stop()

@@ -11,7 +11,7 @@ from twin.extras.evidence.page import proof
 from twin.lab.evidence.judge import HONEST, headlines, now_text
 from twin.lab.evidence.rows import UNSEEN, load_missing, load_published
 from twin.lab.library import load_facts
-from twin.lab.share import shipped
+from twin.lab.share import links, shipped
 from twin.ui import charts
 from twin.ui.pages import PAGES
 
@@ -121,15 +121,15 @@ def test_the_page_shows_every_row_the_headline_and_how_many_miss(page, found):
     assert f"{missed} of {len(found)} rows are outside their bar" in text
 
 
-def test_a_regime_narrows_the_table_and_a_row_can_be_run(page, found, monkeypatch):
+def test_a_regime_narrows_the_table_and_a_row_has_its_scenario(page, found):
     page.get_by_key("regime").set_value("decode")
     page.run()
     assert len(page.dataframe[0].value) == sum(r["regime"] == "decode" for r in found)
-    asked = []
-    monkeypatch.setattr("twin.ui.session.run", lambda s: asked.append(s) or "an-id")
     page.get_by_key("row").set_value("cm384-decode-8-4k-tpot").run()
-    page.button(key="run-row").click().run()
-    assert [s.deployment.decode.batch_per_npu for s in asked] == [8]
+    (link,) = page.get("link_button")
+    query = {"s": link.proto.url.partition("?s=")[2]}
+    linked = links.open_scenario(query, store=None, hold=lambda machine: None)
+    assert linked.deployment.decode.batch_per_npu == 8
 
 
 def test_only_what_misses_can_be_asked_for(page, found):

@@ -4,7 +4,6 @@ import pytest
 
 from twin.extras.evidence.page import proof
 from twin.lab.evidence.rows import load_published
-from twin.lab.library import presets
 
 
 @pytest.fixture(scope="module")
@@ -21,18 +20,6 @@ def test_every_row_of_a_pool_can_be_run_and_keeps_its_configuration(rows):
             for field in ("input_tokens", "output_tokens", "lengths"):
                 stated = each.scenario.get(f"workload.{field}")
                 assert stated is None or getattr(replayed.workload, field) == stated
-            assert (proof.closed_loop_scenario(each, against=True) is None) == (
-                each.against is None
-            )
-
-
-def test_a_row_that_a_preset_asks_opens_that_preset(rows):
-    by_id = {each.id: each for each in rows}
-    known = [(p.key, p.scenario) for p in presets()]
-    replayed = proof.closed_loop_scenario(by_id["cm384-decode-96-4k-tpot"])
-    assert proof.matching_preset(replayed, known) == dict(known)["paper-decode-50ms-4k"]
-    other = proof.closed_loop_scenario(by_id["cm384-layer-no-mtp"])
-    assert proof.matching_preset(other, known) == other
 
 
 def test_rows_of_one_configuration_share_one_run(rows):

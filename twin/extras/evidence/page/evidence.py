@@ -9,15 +9,12 @@ from twin.extras.evidence.made import load_made, ranking_table, skew_sentence
 from twin.extras.evidence.page import charts, proof
 from twin.lab.evidence.envelope import aspect_ranges, outside_evidence
 from twin.lab.evidence.judge import headlines, now_text, score_table
-from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_missing, load_published
-from twin.lab.runs.runner import find_run
+from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, load_missing, load_published
 from twin.lab.share import links, shipped
-from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.fields import choice_label, sentence
 from twin.ui.runs import draw_error_bands
 from twin.ui.show import download, plain, plot, table_csv
-from twin.ui.toolbar import open_run
 
 HOW = ("By formula, the closed steady state with every slot taken; benchmarks as clients run them "
        "are simulated.")  # fmt: skip
@@ -36,25 +33,8 @@ def judged_evidence(digest: str) -> dict[str, Any]:
 @st.cache_data(show_spinner=False, max_entries=4)
 def scenario_links(digest: str) -> dict[str, str]:
     """The address of each row's scenario by the row's id, where it has one that can run."""
-    scenario_of = {row.id: scenario_to_run(row) for row in load_published()}
+    scenario_of = {row.id: proof.closed_loop_scenario(row) for row in load_published()}
     return {name: links.scenario_link(s, "") for name, s in scenario_of.items() if s is not None}
-
-
-def scenario_to_run(row: Row, *, against: bool = False) -> Scenario | None:
-    """Scenario of the row, or of what it compares to (`against`), or a preset like it; or None."""
-    loop = proof.closed_loop_scenario(row, against=against)
-    return None if loop is None else proof.matching_preset(loop, session.preset_list())
-
-
-def draw_run_button(scenario: Scenario, label: str, key: str) -> None:
-    """Draw a button that makes the scenario the draft and runs it, or opens the stored run."""
-    icon = ":material/play_arrow:"
-    if find_run(session.store(), scenario):
-        label, icon = label.replace("Run", "Open the run of"), ":material/monitoring:"
-    help_text = "The whole simulation of this row's configuration, with every slot taken."
-    if st.button(label, icon=icon, key=key, help=help_text):
-        session.start_from(scenario)
-        open_run(scenario)
 
 
 def text_columns(**columns: int) -> dict[str, Any]:
@@ -122,7 +102,6 @@ with st.expander(f"One row: {shown_row['quantity']} · {shown_row['system']}", e
         format_func=lambda key: f"{by_id[key]['quantity']} · {by_id[key]['system']}",
     )  # fmt: skip
     row, source = by_id[name], published[name]
-    scenario = scenario_to_run(source)
     each = proof.unit_suffix(row).replace("/", ", per ")
     with st.grid(3, min_column_width=175):
         st.metric(f"Published{each}", proof.figure_text(row, "published"))
@@ -140,19 +119,11 @@ with st.expander(f"One row: {shown_row['quantity']} · {shown_row['system']}", e
     if row["others"]:
         st.caption(f"Other simulators on this row: {proof.other_answers_text(row)}.")
     st.caption(f"Source: {row['source']} ({row['mark']}: {proof.MARKS[row['mark']]}).")
-    if scenario is None:
+    if (link := scenario_links(facts.digest).get(name)) is None:
         st.caption("One operator or one size alone: there is nothing to run.")
     else:
-        stored = find_run(session.store(), scenario)
-        value = proof.simulated_value(source, stored.summary) if stored else None
-        if value is not None:
-            figure = proof.figure_text({**row, "twin": value}, "twin")
-            off = f"{100 * (value / row['published'] - 1):+.1f} % against the published figure"
-            st.markdown(f"By the full simulation: **{figure}**{each}, {off}.")
-        with st.container(horizontal=True):
-            draw_run_button(scenario, "Run this row", "run-row")
-            if other := scenario_to_run(source, against=True):
-                draw_run_button(other, "Run what it is compared to", "run-against")
+        help_text = "To run it: this row's configuration, with every slot taken."
+        st.link_button("Open its scenario", link, icon=":material/open_in_new:", help=help_text)
         for fact, value in source.facts.items():  # what its answer changes in data/
             st.caption(
                 f"This answer takes {fact} = {proof.shorten(value)} {facts[fact].unit} in place of "

@@ -9,7 +9,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
-from twin.lab.evidence.judge import HONEST, TO_UNIT
+from twin.lab.evidence.judge import HONEST
 from twin.lab.evidence.rows import KINDS, Row, error_limits, scenario_of
 from twin.lab.library import RECORD, published_table
 from twin.lab.machines import supernode_of
@@ -42,12 +42,6 @@ LINES = {
     "interconnect_tb_per_s": "Scale-up links, both directions, all, TB/s",
     "interconnect_tb_per_s_each": "Scale-up links, both directions, each, TB/s",
 }
-RUNNABLE = {
-    "decode.tpot": "tpot_s_mean",
-    "decode.iteration": "decode_iteration_s_mean",
-    "decode.throughput": "decode_tokens_per_s_per_npu",
-    "prefill.throughput": "prefill_tokens_per_s_per_npu",
-}  # measure -> figure of a run's summary that is the same quantity
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -233,15 +227,12 @@ def slide_table(facts: Facts) -> list[dict[str, str]]:
     return rows
 
 
-def closed_loop_scenario(row: Row, *, against: bool = False) -> Scenario | None:
-    """Scenario of a row's configuration with clients for every slot; None: it cannot run. against:
-    of the configuration that the row compares to."""
+def closed_loop_scenario(row: Row) -> Scenario | None:
+    """Scenario of a row's configuration with clients for every slot; None: it cannot run."""
     pool = row.measure.split(".")[0]
-    overrides = row.against if against else row.scenario
-    if pool not in ("decode", "prefill") or overrides is None:
+    if pool not in ("decode", "prefill"):
         return None
-    hit_share = float(row.args.get("against_hit_share" if against else "hit_share", 0.0))
-    s = scenario_of(overrides)
+    hit_share, s = float(row.args.get("hit_share", 0.0)), scenario_of(row.scenario)
     input_tokens, output_tokens = s.workload.input_tokens, s.workload.output_tokens
     loop_fields: dict[str, Any]
     if pool == "decode":  # as many clients as slots, for three turnovers of each slot
@@ -259,7 +250,7 @@ def closed_loop_scenario(row: Row, *, against: bool = False) -> Scenario | None:
         if hit_share:
             loop_fields |= {"workload.prefix": "shared", "workload.shared_fraction": hit_share}
     return scenario_of({
-        **overrides,
+        **row.scenario,
         "name": f"{row.system}: {title}"[:120],  # of one configuration: its rows share one run
         "question": "Does the full simulation reproduce what was published of this configuration?",
         "source": row.source[:600],
@@ -267,26 +258,3 @@ def closed_loop_scenario(row: Row, *, against: bool = False) -> Scenario | None:
         "start": "empty",  # all clients of a benchmark begin at once
         **loop_fields,
     })  # fmt: skip
-
-
-def matching_preset(target: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:
-    """The first preset that equals `target` but for name, question, source, SLO, seed, step,
-    horizon and warm-up; `target` itself if none does."""
-    ignored_fields = {
-        "name": "", "question": "", "source": "", "horizon_s": 1.0, "warmup_s": 0.0, "seed": 1,
-        "step_s": 0.05,
-    }  # fmt: skip
-
-    def without_ignored(s: Scenario) -> Scenario:
-        """A scenario with the fields that may differ from the wanted one set alike."""
-        return s.model_copy(update={**ignored_fields, "slo": target.slo})
-
-    return next((s for _, s in presets if without_ignored(s) == without_ignored(target)), target)
-
-
-def simulated_value(row: Row, summary: Mapping[str, Any]) -> float | None:
-    """The row's quantity in a run's summary, in the row's unit; None if a run does not have it."""
-    summary_key = RUNNABLE.get(row.measure, "")
-    if row.against is not None or summary.get(summary_key) is None:
-        return None
-    return float(summary[summary_key]) * TO_UNIT.get(row.unit, 1.0)

@@ -13,7 +13,7 @@ from twin.lab.plan.finish import Finalist, Finish
 from twin.lab.plan.question import LOSSES
 from twin.lab.plan.search import Search
 from twin.lab.plan.space import BATCH, CHOICES, COUNTED, DRAFTS, MODE, SIZED
-from twin.metrics.measures import NOTHING, numbered
+from twin.metrics.measures import numbered
 from twin.scenario import field_info, fields
 from twin.scenario.words import choice_label
 
@@ -279,14 +279,9 @@ def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"Limit": limit_name(row["limit"]), "Now": limit_text(row["from"]), "Fits at":
          limit_text(row["to"]), "Then": brief_text(row["settings"]), "NPUs": row["npus"],
-        "In runs of": _run_length_text(row)}
+        "In runs of": f"{row['run_s']:g} s"}
         for row in rows
     ]  # fmt: skip
-
-
-def _run_length_text(row: Mapping[str, Any]) -> str:
-    """Simulated seconds of a relaxation's runs as text; a dash if its row does not state them."""
-    return f"{row['run_s']:g} s" if "run_s" in row else NOTHING
 
 
 def limit_text(value: Any) -> str:
@@ -313,7 +308,7 @@ def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
         lines += [
             f"{limit_name(row['limit'])}: {limit_text(row['to'])} in place of "
             f"{limit_text(row['from'])} makes {brief_text(row['settings'])} "
-            f"({numbered(row['npus'], 'NPU')}) fit, in runs of {_run_length_text(row)}."
+            f"({numbered(row['npus'], 'NPU')}) fit, in runs of {row['run_s']:g} s."
             for row in answer["relaxations"]
         ]
     return [*lines, *answer["notes"]]

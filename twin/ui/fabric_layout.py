@@ -30,7 +30,8 @@ PLANES = {  # kinds off the UB plane that are no switches
 
 @dataclass
 class Boxes:
-    """Boxes, each after the one that contains it; x and y count from that one's corner."""
+    """Boxes of a picture, in columns. Each follows the box that contains it, and its x and y count
+    from the corner of that box."""
 
     net: Network
     name: list[str] = field(default_factory=list)
@@ -68,7 +69,7 @@ class Boxes:
 
 @lru_cache(maxsize=8)
 def boxes(net: Network) -> Boxes:
-    """Boxes that draw a machine as built: of each vertex, and of NPUs, nodes, racks and planes."""
+    """Boxes of the picture of a machine as built: of each vertex, NPU, node, rack and plane."""
     sheet = Boxes(net)
     vertices_of_node: dict[int, list[int]] = defaultdict(list)
     switches_of_rack: dict[str, list[int]] = defaultdict(list)
@@ -192,7 +193,8 @@ def _add_switches(sheet: Boxes, switches: Sequence[int], supernode: int) -> int:
 
 
 def _place_blocks(sheet: Boxes, layout_name: str) -> None:
-    """Set x and y of all blocks: in the layout "grid" by the vertices' `grid`, else by links."""
+    """Set x and y of all blocks: in the layout "grid" by the coordinates of their vertices,
+    otherwise by the links between blocks."""
     x_unit, y_unit = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if layout_name == "grid":
         positions = _grid_places(sheet, x_unit / y_unit)
@@ -210,8 +212,9 @@ def _place_blocks(sheet: Boxes, layout_name: str) -> None:
 
 
 def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
-    """Column and row of each block by its vertices' `grid`, inner dimensions first, for a screen.
-    aspect: width over height of the room of one block."""
+    """Column and row of each block by the attribute `grid` of its vertices, its coordinates by
+    dimension. Dimensions go across or down so that the picture fits a screen; aspect: width divided
+    by height of a block's cell."""
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for vertex, attrs in enumerate(sheet.net.vertex_data):
         if attrs.get("grid"):
@@ -233,7 +236,8 @@ def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
 
 
 def _level_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks: nodes, and below them switches by hops to the nearest node."""
+    """Column and row of each block: nodes at the top, switches below in order of their number of
+    hops to the nearest node."""
     racks = [box for box, _, kind in sheet.blocks if kind == "rack"]
     vertices = enumerate(sheet.net.vertex_data)
     node_of_block = {sheet.outer[sheet.of[v]]: a["node"] for v, a in vertices if "node" in a}
@@ -281,7 +285,7 @@ def _spring_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
 
 
 def plane_names(net: Network) -> dict[str, str]:
-    """Shown name of each plane (ub, rdma, vpc); RDMA and VPC share one if one network is both."""
+    """Shown name of each plane; RDMA and VPC have one name if a single network carries both."""
     names = {plane: plane.upper() for plane in ("ub", "rdma", "vpc")}
     forwards = (attrs.get("forwards", "") for attrs in net.vertex_data if attrs["kind"] in PLANES)
     if any({"rdma", "vpc"} <= set(plane_list.split()) for plane_list in forwards):
@@ -290,7 +294,7 @@ def plane_names(net: Network) -> dict[str, str]:
 
 
 def _set_matrix_rows(sheet: Boxes) -> None:
-    """Set the rows of the load matrix: sub-planes, the RDMA and the VPC plane, further switches."""
+    """Set the rows of the load matrix: UB sub-planes, RDMA, VPC, and other kinds of switches."""
     sub_planes = [attrs["sub_plane"] for attrs in sheet.net.vertex_data if "sub_plane" in attrs]
     for sub_plane in range(max(sub_planes, default=0) + 1):
         sheet.rows[f"UB {sub_plane}"] = ("ub", [])

@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Layout:
-    """A fabric as built: boxes, links with both directions as one, cells of the matrix."""
+    """A fabric as built: boxes, links (one for both directions), and cells of the load matrix."""
 
     def __init__(self, net: Network) -> None:
         """Lay out the boxes and links of a fabric as built."""
@@ -48,7 +48,7 @@ class Layout:
         self.nodes = [name for name, kind in names_and_kinds if kind == "node"]
 
     def lower_direction(self, values: Array) -> Array:
-        """Lower of the two directions' values of each link, f8[links], from f8[directed links]."""
+        """Lower value of each link's directions, f8[links]; values: f8[directed links]."""
         first_links, pair_of = self.net.pairs
         least_values = np.full(first_links.size, np.inf)
         np.minimum.at(least_values, pair_of, values)
@@ -56,7 +56,8 @@ class Layout:
 
     @cached_property
     def matrix_cell(self) -> Array:
-        """Cell (node x rows + row) of each link in the load matrix, i8[links]; -1: not shown."""
+        """Number of each link's cell in the load matrix of nodes and planes, i8[links]: node times
+        the number of rows (planes), plus the row. -1: the link is not shown."""
         net, row_of = self.net, matrix_row(self.boxes)
         node_index = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         nodes = np.array([node_index.get(node, -1) for node in net.node.tolist()])[self.ends]
@@ -73,7 +74,7 @@ class Layout:
 
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
-        """(name in edits, vertices i8[n]) of each element that consists of several vertices."""
+        """(name in edits, vertices i8[n]) of each element with several vertices, such as a node."""
         named_boxes = []
         for name in dict.fromkeys(self.boxes.name):
             if name not in self.net.number:
@@ -91,7 +92,7 @@ layout = lru_cache(maxsize=8)(Layout)
 
 @lru_cache(maxsize=8)
 def machine_message(fabric: Network) -> dict[str, Any]:
-    """Message of everything in the picture: boxes with their places, links in GB/s as built."""
+    """Message of a machine as built for the picture: boxes with their places, links with GB/s."""
     picture = layout(fabric)
     sheet, net = picture.boxes, picture.net
     kinds = list(dict.fromkeys([*KINDS, *sheet.kind]))
@@ -142,7 +143,8 @@ def machine_text(fabric: Network) -> str:
 
 @lru_cache(maxsize=16)
 def edits_message(fabric: Network) -> dict[str, Any]:
-    """Message of edits: changed links in GB/s, factors of elements, boxes that contain these."""
+    """Message of a fabric's edits: links whose rate changed, with GB/s; factors of capacity and
+    latency by edited element; names of elements that contain edited ones."""
     picture = layout(built(fabric))
     edited_rates = picture.lower_direction(fabric.capacity)
     changed_links = np.flatnonzero(edited_rates != picture.rates)
@@ -184,15 +186,16 @@ def plane_colours(net: Network) -> dict[str, str]:
 
 
 def plane_columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
-    """Columns of a plane in an array [nodes, planes + 2]: first the UB sub-planes, `planes` in all
-    (every one if sub_plane is None), then RDMA, then VPC."""
+    """Columns of a plane in an array [nodes, planes + 2] of UB sub-planes, RDMA and VPC. planes:
+    number of UB sub-planes. sub_plane: one of them, or None for all."""
     if plane in ("rdma", "vpc"):
         return [planes + (plane == "vpc")]
     return list(range(planes)) if sub_plane is None else [sub_plane]
 
 
 def link_values(fabric: Network, cells: Array) -> list[float | None]:
-    """Value of each link by its node and plane, of `cells` f8[nodes, planes + 2]; None: unknown."""
+    """Value of each link by its node and plane; None if unknown. cells: values f8[nodes, planes +
+    2] of the UB sub-planes, RDMA and VPC."""
     picture = layout(built(fabric))
     planes = cells.shape[1] - 2
     row_values = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
@@ -212,7 +215,7 @@ def link_values(fabric: Network, cells: Array) -> list[float | None]:
 
 
 def link_loads(fabric: Network, shares: Array) -> list[float | None]:
-    """Load of each link's busier direction in %; shares: used of capacity, f8[directed links]."""
+    """Load of each link's busier direction in %; shares f8[directed links]: load / capacity."""
     return _three_figures(0.0 - 100.0 * layout(built(fabric)).lower_direction(-shares))
 
 
@@ -238,8 +241,8 @@ ROLE = "role"  # the colours that need no load
 
 
 def component(name: str, home: Path, stem: str, parts: Sequence[str]) -> Callable[..., Any]:
-    """Function that draws a component called `name`: HTML and CSS files `stem` and JavaScript
-    modules `parts` of the folder `home`. The code is sent to a page once."""
+    """Function that draws a component called `name`, made of the files of the folder `home`: HTML
+    and CSS called `stem`, JavaScript modules called `parts`. A page receives the code only once."""
 
     def read_all(*files: Path) -> str:
         """Contents of text files, joined."""
@@ -275,11 +278,13 @@ def draw_fabric(
     modes: Mapping[str, str] | None = None,
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None, acted: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Draw the fabric, links coloured by `carried`; returns the selection {name, names} or {}.
-    on_act: is passed edits made in the picture; acted: number of the last that was handled."""
+    """Draw the fabric; returns the selection {name, names}, or {} without one.
+    carried: value of each link, in `unit`, by which it is coloured. modes: other colourings to
+    choose from, label by name. on_act: receives edits made in the picture; None: it cannot be
+    edited. acted: number of the last edit that was handled."""
 
     def pass_actions() -> None:
-        """Pass the edits that were made in the picture to `on_act`."""
+        """Pass the edits made in the picture to `on_act`."""
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now
         if on_act and picture and picture.acts:
             on_act(picture.acts)
@@ -305,7 +310,8 @@ def draw_fabric(
 
 
 def send_geometry(fabric: Network, picture: str) -> str:
-    """Send the machine as built to the browser; returns the digest by which `picture` finds it."""
+    """Send the machine as built to the browser; returns the digest by which the picture with the
+    key `picture` finds it."""
     message_text = machine_text(built(fabric))
     digest = f"{crc32(message_text.encode()):08x}"
     _geometry(data={"digest": digest, "machine": message_text}, key=f"geometry-{picture}-{digest}")
@@ -313,7 +319,7 @@ def send_geometry(fabric: Network, picture: str) -> str:
 
 
 def chosen_colouring(key: str) -> str:
-    """Colouring chosen in the picture with this key: ROLE, or the name of one of its modes."""
+    """Colouring chosen in the picture with this key: ROLE, or a key of its `modes`."""
     picture_state = st.session_state.get(key)
     return str((picture_state.get("colour") if picture_state else None) or ROLE)
 
@@ -321,7 +327,8 @@ def chosen_colouring(key: str) -> str:
 def link_matrix(
     net: Network, links: pl.DataFrame, column: str = "utilisation_mean"
 ) -> np.ndarray[Any, Any]:
-    """A `column` of a run's links, f8[nodes, sub_planes + 2], busier direction; NaN: no link."""
+    """Values of a `column` of the table `links`, f8[nodes, sub_planes + 2]: by node, UB sub-plane,
+    RDMA and VPC, of the direction with more; NaN where there is no link."""
     values_by_plane = np.full((net.nodes, net.sub_planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row[column] is not None:

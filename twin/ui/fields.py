@@ -62,7 +62,8 @@ def label(path: str) -> str:
 
 
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
-    """Label of an option: 'sp_tp_sp' -> 'SP-TP-SP'; with facts, of a name in data/ its title."""
+    """Label of an option: 'sp_tp_sp' -> 'SP-TP-SP'. With facts, a name of a file in data/ gets the
+    title stated there."""
     if path == "supernode.machine" and IMPORTED.fullmatch(option):
         machine = find_machine(option)
         return f"Imported: {machine.name if machine else option[:8]}"
@@ -73,7 +74,7 @@ def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
 
 
 def options(path: str, facts: Facts) -> list[str] | None:
-    """Options of a field: as declared, or names of files in the facts; None if any value may be."""
+    """Options of a field: as declared, or names in the facts; None if it has no such list."""
     field = field_of(path)
     if field.closed:
         return list(field.options)
@@ -84,7 +85,7 @@ def options(path: str, facts: Facts) -> list[str] | None:
 
 
 def text_of(value: Any, path: str = "") -> str:
-    """A field's value as text for people, without its unit.
+    """A field's value as text for people, without its unit. path: of the field, for its labels.
 
     >>> text_of(16384), text_of(0.05), text_of(True), text_of("deepseek-v3-2", "deployment.model")
     ('16,384', '0.05', 'on', 'DeepSeek-V3.2 685B')
@@ -101,7 +102,7 @@ def text_of(value: Any, path: str = "") -> str:
 
 
 def change_line(path: str, before: str, now: str) -> str:
-    """A changed field as a line of Markdown, from its values as texts."""
+    """A changed field as a line of Markdown. before, now: its old and its new value, as text."""
     name = field_name(path)
     unit = scenario_words.unit_after(name, field_unit(path))
     return f"{name}: :gray[{before}] → **{now}** {unit}".rstrip()
@@ -147,7 +148,8 @@ def with_glossary(name: str, text: str = "") -> str:
 
 
 def sentence(refusal: str, file: str = "") -> str:
-    """A refusal as a Markdown sentence with labels for fields; quoted text and `file` as typed.
+    """A refusal as a Markdown sentence in which labels replace the names of fields. Quoted text
+    stays unchanged, also the name of a file (`file`) with which the refusal may begin.
 
     >>> sentence("conv.jsonl: line 2 is not JSON", "conv.jsonl")
     'conv.jsonl: line 2 is not JSON.'
@@ -180,7 +182,7 @@ def _labels_by_name() -> dict[str, str]:
 
 
 def why_idle(path: str, scenario: Scenario) -> str:
-    """Reason why a field has no effect with the scenario's other choices; '' if it has one."""
+    """Why a field has no effect with the scenario's other values; '' if it has an effect."""
     if scenario.supernode.imported and path.startswith("supernode.") and path not in OF_IMPORTED:
         return "the imported machine has its own"
     condition = unmet_condition(path, scenario)
@@ -188,7 +190,8 @@ def why_idle(path: str, scenario: Scenario) -> str:
 
 
 def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str:
-    """Rows of one of `LISTS`, models or dicts, as text, `most` at most; 'none' without rows.
+    """The first `most` rows of a list of a scenario (a key of LISTS) as text; 'none' without rows.
+    rows: as dicts or pydantic models.
 
     >>> rows_in_words("tenants", [{"name": "chat", "share": 1.0}, {"name": "batch", "share": 4.0}])
     'chat, 1 part of the sessions; batch, 4 parts of the sessions'
@@ -222,7 +225,7 @@ def _edit_text(row: dict[str, Any]) -> str:
 
 
 def _piece_text(row: dict[str, Any]) -> str:
-    """One stretch of a profile as text: its begin, and factors that are not 1."""
+    """One stretch of a load profile as text: its begin, and the factors that differ from 1."""
     factors = ((key, row.get(key, 1.0)) for key in ("rate", "input", "output"))
     factor_texts = [f"{key} ×{value:,.4g}" for key, value in factors if value != 1.0]
     return f"from {row['at_s']:g} s {', '.join(factor_texts) or 'as the profile says'}"
@@ -239,7 +242,7 @@ def _model_text(row: dict[str, Any]) -> str:
 
 
 def _kind_text(row: dict[str, Any]) -> str:
-    """Further nodes as text: how many, and their chip by its title."""
+    """A row of further nodes as text: how many nodes, and the title of their chip."""
     kind = NodeKind.model_validate(row)
     return f"{numbered(kind.nodes, 'node')} of {choice_label(CHIPS, kind.chip, load_facts())}"
 
@@ -272,7 +275,8 @@ def list_sentences(scenario: Scenario) -> list[str]:
 
 
 def edit_effect(capacity: float | None, latency: float | None) -> str:
-    """Effect of an edit for people: 'off', '50 % of capacity', 'latency ×2'."""
+    """Effect of an edit as text: 'off', '50 % of capacity', 'latency ×2'. capacity, latency:
+    factors on the values as built; None: unchanged."""
     if capacity == 0.0:
         return "off"
     factor_texts = []

@@ -31,11 +31,13 @@ Answer = Callable[[Scenario], Any]
 def formula(
     name: str, compute: Answer, lacking: Answer, *, spinner: str | bool = False, entries: int = 200
 ) -> Answer:
-    """A cached function of a scenario that returns `compute`'s answer or a sentence why there is
-    none. lacking: returns a sentence on a missing file, otherwise ''; entries: cached at most."""
+    """Make a cached function of a scenario that returns `compute`'s answer, or a sentence on why
+    there is none. name: of the cache. lacking: returns a sentence if a file is missing, otherwise
+    ''. entries: number of answers that are cached."""
 
     def cached(key: str, _scenario: Scenario) -> Any:
-        """The answer, or the sentence why there is none; `key` is what the cache compares."""
+        """The answer, or the sentence why there is none; `key` identifies the scenario in the
+        cache."""
         return answer_or_reason(lambda: compute(_scenario))
 
     cached.__qualname__ = name  # Streamlit tells functions apart by name and source
@@ -95,8 +97,8 @@ bound = formula("bound", lambda s: steady.largest_batch(
 
 
 def why_impossible(scenario: Scenario) -> str:
-    """Sentence why no run of a scenario is possible: it names what does not exist, or formulas have
-    no answer, such as a model that does not fit; '' if it is possible."""
+    """Sentence on why a scenario cannot be run, '' if it can: it names something that does not
+    exist, or formulas find no answer, for example because a model does not fit."""
     unknown_text = answer_or_reason(lambda: require_known_names(scenario, session.facts()))
     reason_or_outlook = unknown_text or outlook(without_faults(scenario))
     return reason_or_outlook if isinstance(reason_or_outlook, str) else ""
@@ -108,8 +110,8 @@ def without_faults(scenario: Scenario) -> Scenario:
 
 
 def place_instances(scenario: Scenario, fabric: Network | None = None) -> tuple[Placement, str]:
-    """(placement of the instances, '') or (an empty one, the reason) where it is impossible; on
-    the scenario's fabric unless another is given."""
+    """(placement of the instances, ''), or (an empty placement, the reason) if it is impossible.
+    fabric: None for that of the scenario."""
     try:
         network = fabric or build_fabric(scenario.supernode, session.facts())
         return place_models(scenario, network), ""

@@ -99,12 +99,13 @@ def draw_upload(kind: Import) -> None:
 
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
 def _read_upload(noun: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
-    """The value in the bytes of an uploaded file, cached by kind and name. Raises Refused."""
+    """The value in an uploaded file's bytes, cached by noun, data and name. Raises Refused."""
     return read_in_process(_kind, data, name)
 
 
 def _draw_choice(kind: Import, used_digest: str) -> None:
-    """Draw the choice among stored values (used_digest: the draft's), its use, and deletion."""
+    """Draw the choice of a stored value for the draft, and a menu to delete one. used_digest: of
+    the value that the draft uses, '' if none."""
     stored_values = kind.stored()
     stored_rows = stored_values.search(limit=OFFERED).rows
     label_of = distinct_labels({row.digest: kind.row_label(row) for row in stored_rows})
@@ -148,9 +149,8 @@ def _use_in_draft(kind: Import, load_value: Callable[[], Any]) -> None:
 
 
 def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
-    """Label of each digest by its name in `names`, equal ones with the beginning of their digest.
-
-    A choice is sent by what it is called: of two alike, the last would be taken.
+    """Label of each digest: its name in `names`, followed by part of the digest if names are equal.
+    (The widget returns a choice by its label, so that labels must differ.)
 
     >>> distinct_labels({"0ab1": "a.csv", "77c2": "b.csv", "0ef3": "a.csv"})
     {'0ab1': 'a.csv · 0ab1', '77c2': 'b.csv', '0ef3': 'a.csv · 0ef3'}
@@ -160,7 +160,8 @@ def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _delete(kind: Import, key: str, used_digest: str) -> None:
-    """Callback: delete the stored value chosen in widget `key` unless used; toast the outcome."""
+    """Callback: delete the value chosen in the widget `key`, unless the draft uses it
+    (used_digest); report the outcome in a toast."""
     # What is chosen now, not when the button was drawn: a click may overtake the page.
     if session.is_gone(key) or not (digest := st.session_state[key]):
         return
@@ -275,7 +276,8 @@ def _draw_routing_choice(machine: ImportedMachine) -> ImportedMachine:
 
 
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
-    """The draft on an imported machine, with its chip and sizes; without CPUs, with no pool."""
+    """The draft on an imported machine, with a chip that fits it and without edits of the fabric.
+    If it has no CPUs, the memory pool is off."""
     chip = machines.fitting_chip(machine, session.facts(), draft.supernode.chip)
     changes: dict[str, Any] = {"supernode.machine": machine.digest, "supernode.chip": chip}
     changes["supernode.edits"] = []

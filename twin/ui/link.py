@@ -21,10 +21,11 @@ def copy_link(
     path: str, *, label: str = "Copy link", save: bool = False,
     on_copy: Callable[[], object] | None = None,
 ) -> None:  # fmt: skip
-    """Draw a button that copies `path`; save: also to the address bar; on_copy: called after it."""
+    """Draw a button that copies the address `path`. save: whether to write it to the address bar
+    too. on_copy: called after it was copied."""
 
     def report_copy() -> None:
-        """Call `on_copy`, as the address was copied; its refusal is shown in a toast."""
+        """Callback: call `on_copy` after the address was copied; show its refusal in a toast."""
         with session.toast_refusals("lock"):
             if on_copy:
                 on_copy()
@@ -34,7 +35,7 @@ def copy_link(
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
-    """Open a page, by its name, with query parameters. GOES tells drawer.js which page they are of:
+    """Open the page of this name, with query parameters. GOES tells drawer.js whose they are:
     Streamlit first gives them to the present page, where the browser's Back would find them."""
     st.switch_page(PAGES[page].script, query_params={**(query or {}), GOES: page})
 

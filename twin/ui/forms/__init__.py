@@ -62,19 +62,20 @@ def draw_field(path: str) -> None:
 
 
 def seek_field(path: str) -> None:
-    """Search for a field: its form opens it when next drawn, and the page scrolls there."""
+    """Search for a field: its form opens it when it is drawn next, and the page scrolls to it."""
     st.session_state[SEARCHES] = st.session_state.get(SEARCHES, 0) + 1
     st.session_state[SOUGHT] = st.session_state[OPENS] = path
 
 
 def last_search() -> tuple[int, str]:
-    """Number of searches so far, and the key of the last one's widget."""
+    """(number of searches so far, key of the widget of the field found last), or (0, "")."""
     path = st.session_state.get(SOUGHT)
     return (st.session_state[SEARCHES], session.field_key(path)) if path else (0, "")
 
 
 def take_sought_field(form: str) -> str | None:
-    """Path of this form's field that was searched for; None without one, or if taken before."""
+    """Path of the field that was searched for, if it is in this form. None if there is none, or on
+    further calls for the same search."""
     path = st.session_state.get(OPENS)
     if path is None or fields.field_of(path).form != form:
         return None
@@ -96,7 +97,8 @@ def draw_refusal(refusal: str) -> None:
 def draw_widget(
     field: ScenarioField, value: Any, *, names: Sequence[str] | None = None, **arguments: Any
 ) -> None:
-    """Draw a field's toggle, choice among `names`, number or text; arguments: further ones."""
+    """Draw the widget of a field: a toggle, a choice among `names`, or an input of a number or
+    text. arguments: further ones for Streamlit's widget."""
     if field.kind is bool:
         st.space("xsmall")
         st.toggle(title_of(field), value, **arguments)
@@ -115,7 +117,8 @@ def draw_widget(
 
 
 def _draw_choice(field: ScenarioField, value: str, names: Sequence[str], **kwargs: Any) -> None:
-    """Draw a choice among names: in a row if their labels are short, otherwise as a list."""
+    """Draw a choice among names: in a row if their labels are short, otherwise as a list. kwargs:
+    further arguments for Streamlit's widget."""
     if value not in names:
         names = [value, *names]
 
@@ -142,7 +145,8 @@ def further_fields(form: str) -> dict[str, list[str]]:
 
 
 def draw_form(form: str, draw_by_group: Mapping[str, Callable[[], None]]) -> str | None:
-    """Draw a form; returns the open group or None. draw_by_group: what draws certain groups."""
+    """Draw a form; returns the name of the open group, or None. draw_by_group: functions that draw
+    certain groups in place of their fields, by name of the group."""
     draft = session.draft_with_pending()
     draw_group(path for path in FIRST[form] if not fields.why_idle(path, draft))
     paths_by_group, group_key = further_fields(form), f"{form}-group"

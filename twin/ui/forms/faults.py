@@ -26,7 +26,7 @@ LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be ty
 
 
 def draw_form() -> None:
-    """Draw the group of faults: rows, buttons that add some, a picture in time, and recovery."""
+    """Draw the form of faults: rows, buttons that add some, a chart over time, and recovery."""
     draft = session.draft()
     try:
         fabric = build_fabric(draft.supernode, session.facts())
@@ -79,7 +79,7 @@ def _draw_button(text: str, key: str, rows: list[Row], **look: Any) -> None:
 
 
 def _draw_row(rows: list[Row], number: int, fabric: Network) -> None:
-    """Draw one fault: its widgets, a menu to copy or remove it, and why it is refused."""
+    """Draw the fault in row `number`: widgets, a menu to copy or remove it, why it is refused."""
     row = rows[number]
     with st.container(border=True):
         *columns, menu_place = st.columns([*WIDTHS, 0.6], gap="small", vertical_alignment="bottom")
@@ -128,7 +128,8 @@ def widget_key(number: int, field: str) -> str:
 
 
 def _apply_edit(number: int, field: str, fabric: Network) -> None:
-    """Write the widget of a field of a row to the draft, or show a sentence below the row."""
+    """Write the widget of a field of a row to the draft. If that is impossible, show a sentence
+    below the row."""
     if session.is_gone(widget_key(number, field)):
         return
     new_value = st.session_state[widget_key(number, field)]
@@ -153,7 +154,7 @@ def _apply_edit(number: int, field: str, fabric: Network) -> None:
 def typical_faults(
     s: Scenario, fabric: Network, instances: Iterable[Instance]
 ) -> dict[str, list[Row]]:
-    """Typical faults by name, as rows, each possible on this machine."""
+    """Typical faults by name, as rows of the draft's faults; all are possible on this machine."""
     at_s = float(f"{s.warmup_s + 0.3 * (s.horizon_s - s.warmup_s):.3g}")
 
     def fault(element: str, kind: str = "fail", to: str = "", **more: float) -> Row:
@@ -194,5 +195,5 @@ def fault_error(fabric: Network, row: Row) -> str:
 
 @lru_cache(maxsize=4)
 def element_names(fabric: Network) -> list[str]:
-    """Elements to choose from: groups first, then chips by kind."""
+    """Names of elements to choose from: groups first, then chips by kind; NICs are left out."""
     return [name for name in fabric.names.shown_names() if not name.startswith(LEFT_OUT)]

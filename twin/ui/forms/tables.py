@@ -31,13 +31,15 @@ CHOICE = "own-controller"  # session state: the file that was chosen
 
 
 def _first_rows(widget: str, rows: Any = None) -> list[dict[str, Any]]:
-    """The rows that a table (key `widget`) was first drawn with; others would drop its edits."""
+    """Rows with which the table with the key `widget` was first drawn: `rows` at the first call,
+    then always these, because other rows would discard the edits of the table."""
     first_rows: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return first_rows
 
 
 def draw_rows(path: str, options: dict[str, list[str]] | None = None) -> None:
-    """Draw a list's rows as an editable table; incomplete rows do not count. options: by field."""
+    """Draw the draft's list at `path` as an editable table. Incomplete rows are not written to the
+    draft. options: names to choose from, by column."""
     widget = session.field_key(path)
     rows = _first_rows(widget, [row.model_dump() for row in value_of(session.draft(), path)])
     columns = columns_of(fields(), path)
@@ -51,7 +53,8 @@ def edit_table(
     columns: Mapping[str, ScenarioField], rows: list[dict[str, Any]],
     options: Mapping[str, list[str]], key: str, **more: Any,
 ) -> pl.DataFrame:  # fmt: skip
-    """Draw an editable table of declared columns; returns its edited rows. options: by column."""
+    """Draw an editable table of declared columns; returns its edited rows. options: names to choose
+    from, by column. more: arguments of `st.data_editor`."""
     table: pl.DataFrame = st.data_editor(
         pl.DataFrame(rows, schema={name: TYPES[field.kind] for name, field in columns.items()}),
         column_config={name: config(field, options.get(name)) for name, field in columns.items()},
@@ -61,7 +64,7 @@ def edit_table(
 
 
 def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, ScenarioField]:
-    """Fields of the rows of the list at `path`, by their names in a row; declared: all, by path."""
+    """Fields of the rows of the list at `path`, by name in a row; declared: all fields by path."""
     prefix = f"{path}[]."
     row_fields = {p.removeprefix(prefix): f for p, f in declared.items() if p.startswith(prefix)}
     return row_fields | {name: declared[name] for name in ALSO.get(path, ())}
@@ -80,7 +83,8 @@ def complete_rows(
 
 
 def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
-    """Copy of a row with these cells, also of its sections (`a.b`); emptied cells are left out."""
+    """Copy of a row with new values. cells: by name of a column, `a.b` for a field of a section;
+    None: the cell is empty, so the field is removed."""
     new_row = copy.deepcopy(row)
     for name, value in cells.items():
         *sections, last_name = name.split(".")
@@ -109,7 +113,7 @@ def config(field: ScenarioField, options: list[str] | None = None) -> Any:
 
 
 def _set_rows(path: str, widget: str) -> None:
-    """Write the table's complete rows to the draft's list at `path`."""
+    """Write the complete rows of the table with the key `widget` to the draft's list at `path`."""
     if session.is_gone(widget):
         return
     table_edits = st.session_state[widget]
@@ -136,7 +140,8 @@ def draw_seats() -> None:
 
 
 def draw_scheduler_button() -> None:
-    """Draw a button that sets what the draft's stack schedules by default, where that differs."""
+    """Draw a button that gives the draft's scheduler fields the defaults of its serving stack.
+    Draws nothing if they already have these values."""
     draft = session.draft()
     changes = scheduler_defaults(draft, session.facts())
     if not changes:

@@ -63,7 +63,7 @@ class Lazy(TyperGroup):
     """A group that imports the module of a command only when that command is used."""
 
     def __init__(self, **given: Any):
-        """Register every command of `COMMANDS` with its help. given: keyword arguments of typer's
+        """Register all commands of `COMMANDS` with their help; given: arguments of typer's
         group."""
         super().__init__(**given)
         for name, code in COMMANDS.items():

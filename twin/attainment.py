@@ -115,21 +115,18 @@ class Attainment:
         return self.prompts.shuffled(copies) if copies > 1 else self.prompts
 
     def _prompts_at(self, rate: float) -> Prompts:
-        """Prompts over which a queue at `rate` requests/s is followed; near saturation more of
-        them."""
+        """Prompts that a queue at `rate` requests/s is followed over: more near saturation."""
         return self.long_prompts if rate > BUSY * self.max_rate else self.prompts
 
     def _since_filled(self, waits: np.ndarray) -> np.ndarray:
-        """The waits of a sample (s, in order of arrival) except the first ones, while queues
-        filled."""
+        """The waits of a sample (s, in order of arrival) without those while queues filled."""
         is_long = len(waits) > TIMES * SAMPLE
         start = int(FILLS * len(waits)) if is_long else BEGINS if len(waits) > 2 * BEGINS else 0
         return waits[start:]
 
     def ttft_share(self, rate: float, iteration_s: float, *, is_long: bool = False) -> float:
-        """Share of requests whose TTFT is within the SLO at `rate` requests/s. iteration_s: mean of
-        a decode iteration; is_long: whether to follow a queue near saturation over
-        `long_prompts`."""
+        """Share of requests whose TTFT is within the SLO at `rate` requests/s; iteration_s: mean of
+        a decode iteration; is_long: whether more prompts are followed near saturation."""
         pool = self.colocated(rate, iteration_s) if self.colocated else self.pool
         if pool is None:
             return 1.0
@@ -259,9 +256,8 @@ class Attainment:
         return math.fsum(k * chance for k, chance in enumerate(chances, start=1))
 
     def slo_share(self, waits_s: np.ndarray, tpots_s: np.ndarray, iteration_s: float) -> float:
-        """Share of a colocated instance's answers that meet the TTFT and TPOT SLOs. waits_s,
-        tpots_s f8[n]: wait and TPOT of each; its TTFT is its wait + extra_s + `passes` x
-        iteration_s (a mean)."""
+        """Share of a colocated instance's answers that meet both SLOs. waits_s, tpots_s f8[n]: wait
+        and TPOT of each; its TTFT is its wait + extra_s + `passes` x iteration_s (a mean)."""
         ttft_s = waits_s + self.extra_s + self.passes * iteration_s
         met_shares = [share * np.mean((ttft_s <= ttft_limit_s) & (tpots_s <= tpot_limit_s))
                   for share, ttft_limit_s, tpot_limit_s in self.slo_by_tenant]  # fmt: skip

@@ -73,8 +73,7 @@ def state_at(
     judge = judge or attainment(priced)
 
     def state_with(slot_s: float) -> Stationary:
-        """The steady state where a slot is reserved for `slot_s` seconds before a request's first
-        iteration."""
+        """The steady state where slots are reserved for `slot_s` seconds before decode."""
         return stationary_state(priced, Arriving(
             inputs, outputs, admitted_rate / instances, slot_s, clients_each, slot_s + away_s,
             gap_cv / math.sqrt(instances // sharers), most_iteration_s, patience_s, sharers,
@@ -215,9 +214,8 @@ def _answers_slo_share(judge: Attainment, state: Stationary) -> float:
 
 def _mixed_slo_rate(priced: Priced, judge: Attainment, rate: float) -> float:
     """The largest requests/s, up to `rate`, at which `slo.share` of a colocated instance's answers
-    meet the SLO; 0 if no rate down to `LEAST` x `rate` does. Each answer is judged by its TTFT and
-    TPOT in the population: short answers coincide with the prompts of their burst, which a mean
-    iteration does not show."""
+    meet the SLO; 0 if no rate down to `LEAST` x `rate` does. Judged by the times of each answer:
+    short answers come with the prompts of their burst, which a mean iteration does not show."""
 
     def meets_slo(req_per_s: float) -> bool:
         """Whether `slo.share` of the answers meet the SLO at this rate of requests."""
@@ -241,8 +239,7 @@ def _mixed_slo_rate(priced: Priced, judge: Attainment, rate: float) -> float:
 
 def _decode_at_slo(priced: Priced, judge: Attainment) -> Stationary | None:
     """Steady state of decode at the largest load at which `slo.share` of the requests meet the TPOT
-    SLO and get a slot in time for the TTFT SLO; None if no load does. In a closed loop the number
-    of clients is no limit here."""
+    SLO and get a slot in time for the TTFT SLO; None if no load does. Clients are not limited."""
     ttft_limits_s = [limit_s for _, limit_s, _ in judge.slo_by_tenant]
     patience_s, reserved_s, swings, mean_error = min(ttft_limits_s), None, Swings(), 0.0
     seen_ratio = 1.0  # an iteration as answers see it, mean over requests, over the mean iteration

@@ -42,7 +42,7 @@ MOST_DRAWS = 10_000  # for one request that is under way
 
 @kernel
 def refresh_loads(p: Population) -> None:
-    """Set `load` of every rank, by which a rank is chosen, and their sum `total` to the present
+    """Set `load` of every rank, by which ranks are chosen, and its sum `total` to present
     tokens."""
     p.total[0] = 0.0
     for rank in range(p.load.size):
@@ -145,11 +145,9 @@ def end_answer(p: Population, slot: int) -> None:
 
 @kernel
 def admit_arrivals(p: Population, arrivals: float, reserved_for: float, pace: float) -> None:
-    """Give slots to the requests that arrive in an iteration; those without a slot wait for a later
-    one.
-    arrivals: mean requests of an iteration; reserved_for: iterations from the reservation of a slot
-    to the request's first iteration; pace: expected arrivals of this iteration divided by the
-    mean."""
+    """Give slots to requests that arrive in an iteration; those without a slot wait for a later
+    one. arrivals: mean of an iteration; reserved_for: iterations from the reservation of a slot to
+    the request's first iteration; pace: expected arrivals of this iteration divided by the mean."""
     while p.ahead[0] < pace:
         p.ahead[0] += gamma(p.gap, p.at[DRAWS], p.regular) / (p.regular * arrivals)
         p.at[DRAWS] += 1
@@ -235,10 +233,9 @@ def must_delay_prompts(p: Population) -> bool:
 def iteration_s(
     p: Population, requests: np.ndarray, context: np.ndarray, chunk: np.ndarray, pairs: np.ndarray
 ) -> float:
-    """Seconds of an iteration, from arrays with one entry per rank.
-    requests i8[R]: requests that decode; context f8[R]: sum of their context tokens. Used for
-    colocated instances only: chunk f8[R]: prompt tokens computed; pairs f8[R]: their query-key
-    pairs."""
+    """Seconds of an iteration, from arrays over ranks. requests i8[R]: requests that decode;
+    context f8[R]: their context tokens; colocated instances only: chunk f8[R]: prompt tokens, pairs
+    f8[R]: query-key pairs of these."""
     ranks = requests.size
     if p.colocated:
         return mixed_iteration_s(
@@ -399,9 +396,8 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
 
 @kernel
 def full_chunk_iterations(p: Population) -> int:
-    """Number of next iterations in which every group with a prompt spends its whole chunk on that
-    prompt without ending it. Returns ENDLESS if no group has a prompt, 0 if prompts may be
-    delayed."""
+    """Number of next iterations in which every group with a prompt spends its whole chunk on it
+    without ending it. Returns ENDLESS if no group has a prompt, 0 if prompts may be delayed."""
     if p.at[TAKEN] == p.at[DECODES]:
         return ENDLESS
     iterations = ENDLESS if p.prompt_delay == 0 else 0

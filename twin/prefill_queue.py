@@ -68,18 +68,17 @@ def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
 
 
 def front_routers(s: Scenario) -> int:
-    """Number of routers that have instances and queues: one, or one per supernode behind a front
-    router."""
+    """Number of routers with instances and queues: one, or with a front router one per
+    supernode."""
     return 1 if s.router.front == "none" else s.supernode.supernodes
 
 
 def _later_stages_s(
     role: RoleCosts, d: Prefill, traffic: Traffic, hot: LoadCurve, line_s: tuple[float, float]
 ) -> float:
-    """Seconds that a prompt's last piece spends in the pipeline stages after the first, with the
-    transfers between stages; 0 with one stage. role: costs of prefill; d: settings of prefill; hot:
-    tokens of the hottest die divided by the mean; line_s: seconds of a batch per token and per
-    query-key pair."""
+    """Seconds of a prompt's last piece in the pipeline stages after the first, with transfers
+    between stages; 0 with one stage. role, d: costs and settings of prefill; hot: tokens of the
+    hottest die divided by the mean; line_s: seconds of a batch per token and per query-key pair."""
     if d.pp_stages == 1:
         return 0.0
     piece_tokens = min(traffic.fresh_tokens, role.prompt_tokens)

@@ -119,8 +119,8 @@ class Passes:
             self.own_squares.append(mean_square * (count / total_s) ** 2 * stretch_size(p))
 
     def ratio_and_error(self) -> tuple[float, float]:
-        """(mean ratio of measured seconds to seconds with even ranks, relative standard error of
-        that mean), over all passes."""
+        """(mean of measured seconds divided by those with even ranks; its relative standard
+        error)."""
         return controlled_mean_and_error(self.ratios, self.came)
 
 
@@ -166,9 +166,8 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
 
 
 def mean_iterations(outputs: NDArray[np.int32], draft_tokens: int, acceptance: float) -> float:
-    """Mean iterations that answers take after their first token. outputs i4[requests]: tokens of
-    each answer; draft_tokens: MTP drafts of an iteration; acceptance: chance that a draft is
-    accepted."""
+    """Mean iterations of answers after their first token. outputs i4[requests]: tokens of each
+    answer; draft_tokens: of an iteration; acceptance: chance that a draft is accepted."""
     mean_tokens = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
     return max(mean_tokens / tokens_per_iteration(draft_tokens, acceptance), 1.0)
 
@@ -322,10 +321,9 @@ def _mean(values: list[float]) -> float:
 
 
 def controlled_mean_and_error(factors: list[float], came: list[float]) -> tuple[float, float]:
-    """(mean of `factors`, one per pass; relative standard error of that mean, infinite for fewer
-    than two passes). came: for each pass, arrived prompt tokens divided by expected ones. From
-    `LINE` passes on a line is fitted to factors by `came`; the mean is its value at 1 (control
-    variate)."""
+    """(mean of `factors`, one per pass; its relative standard error, infinite for fewer than two).
+    came: for each pass, arrived prompt tokens divided by expected ones. From `LINE` passes on a
+    line is fitted to factors by `came`; the mean is its value at 1 (control variate)."""
     count, mean_factor, came_mean = len(factors), _mean(factors), _mean(came)
     if count < 2:
         return mean_factor, math.inf
@@ -402,8 +400,7 @@ def _requests_mean_and_variance(
 
 
 def _even_decode_s(p: Population, context_tokens: float, requests: float) -> float:
-    """Seconds of an iteration of `requests` requests with context_tokens each, spread evenly over
-    ranks."""
+    """Seconds of an iteration of `requests`, each with context_tokens, spread evenly over ranks."""
     return _even_mean_s(p, requests, context_tokens, 0.0, None)
 
 
@@ -449,8 +446,7 @@ def _arrivals_at_load(
 ) -> tuple[float, bool]:  # fmt: skip
     """(arrivals per iteration at the load `arriving`; whether all slots are full and serve fewer
     requests than arrive). time_s: seconds of an iteration by arrivals in it; life: mean iterations
-    of a request; slots: number over all ranks; first_guess: arrivals with which the search begins,
-    0: no guess."""
+    of a request; slots: of all ranks; first_guess: arrivals to try first, 0: none."""
 
     def excess_over_limits(inflow: float) -> float:
         """Relative excess over the nearest of three limits: request rate, number of clients, and

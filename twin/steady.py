@@ -192,8 +192,7 @@ class Priced:
 
     @cached_property
     def prediction(self) -> Prediction:
-        """Steady state with all slots taken; decode has the rate that the limiting stage lets
-        through."""
+        """Steady state with all slots taken; decode runs at the rate of its limiting stage."""
         workload, imbalance_table = self.scenario.workload, self.parts.decode_imbalance.table
         client_count = workload.concurrency if workload.arrivals == "closed_loop" else 0
         parts, costs = self.parts, self.parts.costs
@@ -274,9 +273,8 @@ def predict_with_advice(priced: Priced) -> Prediction:
 def traffic_of(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, costs: Costs | None = None
 ) -> Traffic:
-    """Mean tokens of prompts, of answers, and of a prompt's hits in the memory pool and in HBM;
-    hits are found with a sample. costs: of the scenario; if None, they are computed when prompts
-    reuse blocks."""
+    """Mean tokens of prompts, of answers, and of a prompt's hits in the memory pool and in HBM,
+    found with a sample. costs: of the scenario; if None, computed when prompts reuse blocks."""
     lengths, pool_hits, hbm_hits = mean_lengths(scenario.workload, facts, trace), 0.0, 0.0
     if scenario.deployment.mode != "decode_only":
         sample = offered_load(scenario, facts, trace)
@@ -341,9 +339,8 @@ def _hbm_hit_share(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, means: MeanLengths, costs: Costs
 ) -> float:
     """Share of prompt tokens that prefix caches in HBM hold, by an LRU over a sample. The space
-    holds prompts of running requests, but not the KV of their answers. If the router looks for
-    hits, all caches count as one; else each of n caches gets every n-th request. means: mean
-    lengths."""
+    holds prompts of running requests, but no KV of their answers. If the router looks for hits, all
+    caches count as one; else each of n gets every n-th request. means: mean lengths."""
     role = costs.prefilling_role
     if role is None:
         return 0.0

@@ -31,7 +31,7 @@ class Group:
     role: str
     slots: np.ndarray  # i8[layers, dies, slots_per_die]
     nodes: int
-    near_nodes: int  # within which tokens prefer a copy of an expert; 1: they prefer none
+    nearest: int  # nodes among which tokens prefer a copy on their own; 1: no preference
     moving: bool = False
     factor: np.ndarray = field(default_factory=lambda: np.ones(0))
     # Tokens of each die now over the mean, since when, and the integral over time before.
@@ -97,8 +97,8 @@ class Balance:
             placed_slots = x.first_slots(self.experts, self.process, places, slots, nodes, groups)
         else:
             placed_slots = x.place(self.experts, load, places, slots, nodes, groups=groups)
-        near_nodes = nodes if self.experts.placement == "topology" else 1
-        return Group(role, placed_slots, nodes, near_nodes)
+        nearest = nodes if self.experts.placement == "topology" else 1
+        return Group(role, placed_slots, nodes, nearest)
 
     def place_experts(self, k: int, t_s: float) -> None:
         """Give instance k, whose dies changed, the expert placement of instances with as many dies,
@@ -110,8 +110,8 @@ class Balance:
         self.update_imbalance(t_s)
 
     def count_experts_only_on(self, k: int, dies: set[int]) -> int:
-        """Number of experts of instance k, summed over layers, that only these of its dies (numbers
-        in it) hold. With perfect placement there are no slots: all experts of the dies count."""
+        """Number of experts of instance k, summed over layers, that only the given dies (numbers in
+        it) hold. With perfect placement there are no slots: all experts of the dies count."""
         layout = self.machine.roles[k].layout
         expert_places = {die // layout.split for die in dies}
         if self.perfect:
@@ -151,7 +151,7 @@ class Balance:
         costs = self.machine.world.costs
         for group in self._used_groups():
             group.factor = self._hot_factors(group, chances)
-            die_load = x.die_load(chances, group.slots, group.near_nodes)
+            die_load = x.die_load(chances, group.slots, group.nearest)
             group.set_load(die_load.mean(axis=0), t_s)
         for instance, group_key in zip(self.setup.instances, self.keys, strict=True):
             is_prefill = instance.role == "prefill"
@@ -163,15 +163,16 @@ class Balance:
         return [self.groups[group_key] for group_key in sorted(set(self.keys))]
 
     def _hot_factors(self, group: Group, chances: np.ndarray) -> np.ndarray:
-        """Load of the hottest die over the mean by tokens of a batch, f8[points] as in the set-up's
-        table; if that has a row for nodes, the nodes' follow (f8[2 * points]). chances f8[layers,
-        experts]: that a token picks an expert. Every EVERY-th point is computed, as a ratio to the
-        table, others are interpolated: without a change the result is the table, bit for bit."""
+        """Load of the hottest die divided by the mean, by tokens of a batch: f8[points], as in the
+        table of the set-up; if that table has a row for nodes, their factors follow (f8[2 *
+        points]). chances f8[layers, experts]: probability that a token selects an expert. Every
+        EVERY-th point is computed, as a ratio to the table, and others are interpolated, so that
+        without a change the result equals the table bit for bit."""
         setup, is_prefill = self.setup, group.role == "prefill"
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
         routing_args = (
             setup.tokens_per_request[group.role], self.process.correlation,
-            *setup.routed.limits, group.near_nodes,
+            *setup.routed.limits, group.nearest,
         )  # fmt: skip
         points = np.arange(imbalance.tokens.size, dtype=np.float64)
         factor_rows = []
@@ -194,12 +195,12 @@ class Balance:
         expert_load = self._measured_load(t_s)
         for group_key in sorted(set(self.keys)):
             group = self.groups[group_key]
-            self._record_hottest(t_s, group, x.die_load(expert_load, group.slots, group.near_nodes))
+            self._record_hottest(t_s, group, x.die_load(expert_load, group.slots, group.nearest))
             if group.moving:
                 continue
             chosen_layers = x.choose_layers(
                 self.rule.policy, expert_load, group.slots, self.rule.threshold, self.rule.layers,
-                group.near_nodes,
+                group.nearest,
             )  # fmt: skip
             if chosen_layers.size:
                 self._move_experts(group_key, group, expert_load, chosen_layers, t_s)
@@ -207,7 +208,8 @@ class Balance:
     def _move_experts(
         self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
     ) -> None:
-        """Place experts of some layers by load f8[layers, experts] and send their weights."""
+        """Place the experts of some layers (numbers) anew by load f8[layers, experts] and send
+        their weights; the placement serves once they have arrived. key: of the group."""
         role, places, slots_per_die = key
         new_slots = group.slots.copy()
         new_slots[layers] = x.place(
@@ -231,7 +233,7 @@ class Balance:
         )
         group.moving = True
         hottest_texts = [
-            f"{x.hottest_by_layer(load, slots, group.near_nodes).mean():.2f}"
+            f"{x.hottest_by_layer(load, slots, group.nearest).mean():.2f}"
             for slots in (group.slots, new_slots)
         ]
         self._record_loads("before", t_s)
@@ -279,13 +281,13 @@ class Balance:
             instances.busy_s[row] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _record_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Record each layer's highest of load f8[layers, dies], up to MEASUREMENTS times a role."""
+        """Record the highest of load f8[layers, dies] in each layer, MEASUREMENTS times a role."""
         if sum(measurement["role"] == group.role for measurement in self.hottest) < MEASUREMENTS:
             layer_columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
             self.hottest.append(self._measurement_columns(t_s, group) | layer_columns)
 
     def _measurement_columns(self, t_s: float, group: Group) -> dict[str, Any]:
-        """Columns `t_s`, `role` and `instance` (the group's first) of a measurement of a group."""
+        """Columns `t_s`, `role` and `instance` (of the group's first instance) of a measurement."""
         number = next(number for number, key in enumerate(self.keys) if self.groups[key] is group)
         return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[number].index}
 
@@ -297,7 +299,7 @@ class Balance:
         chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))
         for group in self._used_groups():
             if [*map(id, group.noted[:2])] != [id(chances), id(group.slots)]:  # else as before
-                die_load = x.die_load(chances, group.slots, group.near_nodes)
+                die_load = x.die_load(chances, group.slots, group.nearest)
                 group.noted = chances, group.slots, die_load
             *_, die_load = group.noted
             if moment == "start":

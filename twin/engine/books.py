@@ -55,7 +55,8 @@ def add_evenly(
 def record_traffic(
     world: World, kind: int, plane: int, column: int, begin_s: float, end_s: float, amount: float
 ) -> None:
-    """Record `amount` bytes that instance `column` moves over a span; kind, plane: their codes."""
+    """Record `amount` bytes that instance `column` moves over a span. kind: code of the class of
+    traffic; plane: code of the plane."""
     if amount <= 0.0:
         return
     field = (kind * 3 + plane) * world.instance.running.size + column

@@ -18,7 +18,7 @@ from twin.policies.router import SEES_HITS
 
 @kernel
 def blocks_in_cell(world: World, cell: int, i: int) -> int:
-    """Number of first blocks of request i's prompt that prefix cache `cell` has without a gap."""
+    """Number of first blocks of request i's prompt, without a gap, in prefix cache `cell`."""
     return matched_blocks(world.hbm, world.hbm, False, cell, world.request, turn_of(world, i), 0)
 
 
@@ -45,8 +45,8 @@ def expected_blocks(world: World, p: int, i: int) -> float:
 
 @kernel
 def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
-    """Number (in instance p) of the prefix cache with the least load f8[cells] (tokens, infinite:
-    no room) less the tokens of request i that it has; NONE: no room in any."""
+    """Number (in instance p) of the prefix cache with the least load minus the tokens of request i
+    that it holds. load f8[cells]: tokens, infinite without room. NONE if none has room."""
     best_cell, least_tokens = w.NONE, np.inf
     base_cell, block_tokens = first_kv_cell(world, p), world.settings.block_tokens
     for place in range(world.settings.kv_cells):
@@ -59,7 +59,8 @@ def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
 
 @kernel
 def claim_cell(world: World, cell: int, i: int, blocks: int) -> None:
-    """Give request i prefix cache `cell`: use its first `blocks` blocks, count its prompt begun."""
+    """Give request i the prefix cache `cell`: it uses its prompt's first `blocks` blocks there, and
+    its prompt is added to `begun_tokens`."""
     prefix, request = world.prefix, world.request
     if not world.settings.in_hbm:
         return
@@ -100,7 +101,7 @@ def end_begun_tokens(world: World, i: int) -> None:
 
 @kernel
 def release_cell(world: World, i: int) -> None:
-    """End request i's use of its blocks in its prefix cache, if it has one: they become idle."""
+    """End request i's use of blocks in its prefix cache, if any; unused blocks become idle."""
     prefix, cell = world.prefix, cell_of(world, i)
     if cell != w.NONE:
         end_begun_tokens(world, i)
@@ -112,7 +113,8 @@ def release_cell(world: World, i: int) -> None:
 
 @kernel
 def shared_tokens(world: World, cell: int) -> float:
-    """KV tokens of HBM that requests of colocated rank `cell` save as they share blocks; else 0."""
+    """KV tokens of HBM that the requests of colocated rank `cell` save because they share blocks; 0
+    without a prefix cache or on other instances."""
     settings, prefix = world.settings, world.prefix
     if not settings.in_hbm or not settings.colocated:
         return 0.0

@@ -40,7 +40,7 @@ class Check:
 
 
 def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> list[Check]:
-    """Check every invariant of a finished run but the memory pool's, which is checked earlier."""
+    """Check all invariants of a finished run except those of pool and prefix cache."""
     checks = [
         requests_conserved(world),
         little_law(world),

@@ -25,7 +25,7 @@ def pop(ends: np.ndarray, row: int, following: np.ndarray) -> int:
 
 @kernel
 def remove_after(ends: np.ndarray, row: int, following: np.ndarray, before: int, item: int) -> None:
-    """Take `item` out of list `row` of `ends` (head, tail); before: the one ahead, NONE: none."""
+    """Take `item` out of list `row` of `ends` (head, tail); before: the preceding item or NONE."""
     if before == NONE:
         ends[row, HEAD] = following[item]
     else:

@@ -23,7 +23,8 @@ Serve = Callable[[World, float], None]
 
 
 def _make_loop(serve: Serve) -> Callable[[World, int, int], None]:
-    """Return the loop over steps, whose instances `serve` advances; compiled at first use."""
+    """Return the loop over steps as an entry that is compiled at first use. serve: kernel that
+    advances all instances to a time (s)."""
 
     @entry
     def advance(world: World, first_step: int, last_step: int) -> None:

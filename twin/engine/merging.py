@@ -54,7 +54,7 @@ class ModelResult:
 
     @property
     def pool_gb_per_node(self) -> float:
-        """GB of a node's DRAM that the model has of the memory pool."""
+        """GB of each node's DRAM in the model's memory pool."""
         return self.setup.scenario.memory_pool.gb_per_node
 
     def unrecorded_value(self, name: str) -> float:
@@ -110,7 +110,8 @@ def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
 
 
 def _model_column(result: ModelResult, results: Sequence[ModelResult]) -> pl.Expr:
-    """Column `model` for a table of one of several models (results): its name in every row."""
+    """Column `model` for a table of one model: its name in every row; the type lists the names of
+    all models (`results`)."""
     name_type = pl.Enum([model.name for model in results])
     return pl.lit(pl.Series([result.name], dtype=name_type)).first().alias("model")
 
@@ -130,8 +131,9 @@ def _stack_tables(results: Sequence[ModelResult], name: str, offsets: Offsets) -
 
 
 def _renumber_events(result: ModelResult, first: dict[str, int]) -> pl.DataFrame:
-    """Events of a model with the numbers that its instances have in the whole run (`first`: of each
-    role's first), also inside their texts. Events of the machine have no instance and are alike."""
+    """Events of a model with the numbers that its instances have in the whole run, also inside
+    texts. first: number of the first instance of each role. Events of the machine have no instance
+    and stay unchanged."""
     event_rows = result.tables["events"].to_dicts()
     for row in event_rows:
         if row["instance"] is not None:
@@ -204,7 +206,8 @@ def _merge_operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _sum_links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFrame:
-    """Traffic of every node, bytes summed over models; peaks scaled by the peak of the plane."""
+    """Traffic of every node, bytes summed over models. Peak utilisation is the mean, multiplied by
+    the ratio of peak to mean of all traffic on the plane."""
     first_table, *other_tables = tables  # rows are the machine's: of each model the same ones
     all_models = first_table.with_columns(
         sum((table[name] for table in other_tables), first_table[name]).alias(name)
@@ -221,7 +224,7 @@ def _sum_links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.Data
 
 
 def models_table(results: Sequence[ModelResult]) -> pl.DataFrame:
-    """A row for each model: all figures of its own requests and instances."""
+    """A row for each model, with the summary figures of its requests and instances."""
     model_names = [result.name for result in results]
     columns = {"model": pl.Series(model_names, dtype=pl.Enum(model_names))}
     for key in results[0].summary:

@@ -34,7 +34,7 @@ INSTANCES = schema(
 
 
 def indexed_instances(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
-    """Every instance after its index in the record: of prefill first, others from `prefills` on."""
+    """(index in the record, instance) of all instances: prefill, then others from `prefills` on."""
     return [(i.index if i.role == "prefill" else prefills + i.index, i) for i in setup.instances]
 
 
@@ -64,9 +64,9 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
 
 
 def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> list[Piece]:
-    """Shares of an instance's bytes that leave and enter each place of the machine, rows of a table
-    for every class of traffic, instance and span (t_s to end_s) between two changes of the machine.
-    Bytes of experts follow the tokens that dies received, averaged over the run."""
+    """Which share of an instance's bytes leaves or enters each place of the machine: rows of a
+    table for every class of traffic, instance and span (t_s to end_s) between two changes of the
+    machine. Bytes of experts follow the tokens that dies received, averaged over the run."""
     return [
         piece
         for epoch, end_s in _epochs_with_ends(machine, horizon_s)
@@ -84,8 +84,9 @@ def shares_table(setup: Setup, pieces: Sequence[Piece]) -> pl.DataFrame:
 
 
 def _pieces_and_places(setup: Setup, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
-    """Piece and place of each row, both i8[rows]. Where one network has the ports of both planes,
-    classes of the VPC plane have a second set of places, those of that plane."""
+    """(number of the piece, number of the place) of each row, both i8[rows]. Where one network has
+    the ports of the RDMA and VPC planes, each place has a second number, which classes of the VPC
+    plane use."""
     net, s = setup.fabric, setup.scenario
     piece_of_row = np.repeat(np.arange(len(pieces)), [table["place"].size for table in pieces])
     places = np.concatenate([table["place"] for table in pieces]) if pieces else piece_of_row
@@ -100,11 +101,11 @@ def _pieces_and_places(setup: Setup, pieces: Sequence[Piece]) -> tuple[np.ndarra
 
 
 def _place_columns(net: Network) -> list[pl.Series]:
-    """Plane, node, sub-plane and direction (four columns) of each place, then of places of the VPC
-    plane, which are the same ones where one network has both."""
+    """Columns plane, node, sub-plane and direction of all places, followed by the same places as
+    places of the VPC plane, for machines where one network has both planes."""
 
     def column(name: str) -> pl.Series:
-        """Series of an attribute of all places, then of all places as those of the VPC plane."""
+        """Series of an attribute of all places, then again with plane "vpc" for "rdma"."""
         place_values = [getattr(place, name) for place in net.places]
         vpc_values = ["vpc" if value == "rdma" else value for value in place_values]
         return pl.Series(name, [*place_values, *vpc_values], SHARES[name])
@@ -122,7 +123,7 @@ def _place_codes(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
     """Serving dies of each instance from t_s to end_s, between two changes of the machine: a row
-    for each unbroken sequence. Failed dies are in no row, spares are once they replaced one."""
+    for each sequence of consecutive dies. Failed dies have no row, spares one once in service."""
     seat_rows: list[tuple[float, float, str, int, int, int]] = []
     for epoch, end_s in _epochs_with_ends(machine, horizon_s):
         for seat in epoch.seats:
@@ -142,8 +143,9 @@ def _epochs_with_ends(machine: Machine, horizon_s: float) -> list[tuple[Epoch, f
 
 
 def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Uneven]:
-    """Bytes of dispatch and combine at each node over those of an even exchange, where dies got
-    uneven tokens, by role and instance number. One that had other dies meanwhile counts as even."""
+    """Bytes of dispatch and combine at each node divided by those of an even exchange, by role and
+    number of instances whose dies got uneven tokens. After a change of its dies one counts as
+    even."""
     uneven_by_instance: dict[tuple[str, int], Uneven] = {}
     dies_by_seat = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     for number, instance in enumerate(machine.setup.instances):
@@ -159,11 +161,13 @@ def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
 
 
 def uneven_ends(node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched: float) -> Uneven:
-    """Bytes that enter and that leave each node, over those of an even exchange, f8[nodes] each.
+    """(bytes that enter each node, bytes that leave it), f8[nodes] each, divided by those of an
+    even exchange.
 
-    node i8[dies]; tokens f8[dies]: tokens of each die's experts, in any unit. Tokens come evenly
-    from all dies, and none stays at its own. Dispatch moves the share `dispatched` of the bytes,
-    combine moves the rest back the same way. A byte is split over links as in an even exchange."""
+    node i8[dies]: node of each die; tokens f8[dies]: tokens of each die's experts, in any unit.
+    Every die sends an equal number of tokens, none to itself. Dispatch moves the share `dispatched`
+    of the bytes; combine moves the rest in the opposite direction. A byte is split over links as in
+    an even exchange."""
     other_tokens = tokens.sum() - tokens
     dies_of_node = np.maximum(np.bincount(node, minlength=nodes), 1)
     received, sent = (
@@ -179,7 +183,8 @@ def uneven_ends(node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched: fl
 def _class_shares(
     epoch: Epoch, end_s: float, uneven: dict[tuple[str, int], Uneven]
 ) -> Iterator[dict[str, Any]]:
-    """Yield shares of bytes at places by class and instance in an epoch; uneven: node factors."""
+    """Yield the shares of bytes at places, a piece for each class of traffic and instance of an
+    epoch. uneven: factors of nodes from `_unevenness`."""
     for flow in epoch.flows:
         even_shares = shares_by_place(epoch.fabric, flow.load)
         shares_of_class = {flow.traffic: even_shares}
@@ -244,7 +249,8 @@ def _node_bytes_per_s(net: Network) -> dict[str, np.ndarray]:
 def _placed_bytes(
     setup: Setup, world: World, where: Sequence[Piece]
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Bytes of the run by (plane, direction), f8[nodes, sub-planes or 1]; where: their shares."""
+    """Bytes of the run by (plane, direction), f8[nodes, sub-planes or 1]. where: pieces of
+    `shares_of_classes`, by which bytes are divided among places."""
     net, cells = setup.fabric, recorded_traffic(world)[:-1]
     column_of = {(i.role, i.index): c for c, i in indexed_instances(setup, world.settings.prefills)}
     window_middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
@@ -284,7 +290,8 @@ def _placed_bytes(
 def _recorded_bytes(
     cells: np.ndarray, column: dict[tuple[str, int], int], key: Sequence[Any]
 ) -> np.ndarray:
-    """Bytes by window of `key` (plane, class, role, instance), f8[windows]; column: by instance."""
+    """Bytes in each window of (plane, class, role, instance), the first four items of `key`,
+    f8[windows]. column: index in the record by (role, number) of an instance."""
     plane, traffic, role, instance = key[:4]
     cell_index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
     return np.asarray(cells[:, cell_index[0], cell_index[1], cell_index[2]])
@@ -338,7 +345,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
 
 
 def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
-    """Bytes read from each memory server by window, seconds that it delayed reads; {}: none."""
+    """Bytes read from each memory server by window, seconds of delay of reads; {} without reads."""
     settings, record = machine.world.settings, machine.world.record
     if not record.servers.any():
         return {}

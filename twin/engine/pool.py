@@ -31,7 +31,7 @@ from twin.policies.memory_pool import (
 
 @kernel
 def pool_row(world: World, p: int, i: int) -> int:
-    """Row, in the tables of memory pools, with the blocks of request i for instance p."""
+    """Row, in the tables of memory pools, of request i's blocks for prefill instance p."""
     row = int(world.prefill.pool[p])
     if world.settings.namespaces > 1:
         return row * world.settings.namespaces + tenant_of(world, i)
@@ -69,7 +69,7 @@ def cached_tokens(world: World, p: int, i: int, hbm_blocks: int) -> int:
 
 @kernel
 def is_worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> bool:
-    """Whether p reads blocks hbm_blocks..blocks - 1 of request i as fast as it computes them."""
+    """Whether instance p reads request i's blocks hbm_blocks..blocks - 1 as fast as it computes."""
     settings, prefill = world.settings, world.prefill
     read_tokens = float((blocks - hbm_blocks) * settings.block_tokens)
     read_s = settings.fetch_latency_s + read_tokens * prefill.ahead_s_per_token[p]
@@ -82,15 +82,17 @@ def is_worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int)
 
 @kernel
 def count_ssd_blocks(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> int:
-    """Number of blocks hbm_blocks..blocks - 1 of request i that p has in the SSD tier only."""
+    """Number of request i's blocks hbm_blocks..blocks - 1 that instance p's pool has only on
+    SSD."""
     row = pool_row(world, p, i)
     return count_absent(world.pool, row, world.request, turn_of(world, i), blocks, hbm_blocks)
 
 
 @kernel
 def count_reads(world: World, p: int, i: int, cached: int, hbm_blocks: int) -> int:
-    """Count the blocks of request i's first `cached` tokens, after `hbm_blocks` blocks, as read by
-    p from their memory servers; returns how many only the SSD tier has. They are put into DRAM."""
+    """Count the blocks of request i's first `cached` tokens, except the first `hbm_blocks` blocks,
+    as read by prefill instance p from their memory servers. Blocks that only the SSD tier has are
+    put into DRAM; returns their number."""
     streams = world.streams
     blocks = -(-cached // world.settings.block_tokens)
     add_requested_blocks(
@@ -105,7 +107,7 @@ def count_reads(world: World, p: int, i: int, cached: int, hbm_blocks: int) -> i
 
 @kernel
 def begin_reading(world: World, p: int, now_s: float) -> None:
-    """Begin to read the cached KV of p's batch, from DRAM and, for the missing part, from SSD."""
+    """Begin to read the cached KV of instance p's batch, from SSD where DRAM does not have it."""
     settings, prefill, streams = world.settings, world.prefill, world.streams
     record, ssd_bytes = world.record, prefill.cold_blocks[0] * settings.block_bytes
     prefill.reading[p] = 1
@@ -135,7 +137,7 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def clear_servers(world: World, p: int) -> None:
-    """Clear the counts of blocks that p's last batch read from each memory server."""
+    """Clear the counts of blocks that instance p's last batch read from each memory server."""
     streams = world.streams
     fill(streams.requested[p], 0)
     streams.hot[p], streams.held_s[p] = w.NONE, 0.0
@@ -167,8 +169,8 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
-    """Write the blocks stored at instance p since the counts `before` (DRAM, SSD) to DRAM, and on
-    to the SSD tier, during the next batch."""
+    """Write new blocks of instance p's memory pool to DRAM and to the SSD tier during the next
+    batch. before: numbers of blocks that were ever stored in (DRAM, SSD) before the new ones."""
     settings = world.settings
     dram_blocks, ssd_blocks = blocks_stored(world, p)
     new_blocks = (w.WRITES, dram_blocks - before[0]), (w.ARCHIVES, ssd_blocks - before[1])
@@ -180,7 +182,7 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
 
 @kernel
 def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
-    """Store the blocks of request i's first `tokens` tokens in both tiers of p's memory pool."""
+    """Store the blocks of request i's first `tokens` tokens in both tiers of instance p's pool."""
     request, blocks = world.request, tokens // world.settings.block_tokens
     row, turn = pool_row(world, p, i), turn_of(world, i)
     use_chain(world.pool, row, request, turn, blocks)

@@ -217,8 +217,9 @@ def _power_w(
 
 
 def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
-    """FLOPs and HBM bytes of the prefill and the decode pool in each window of sums, each with the
-    peak per second of its dies. Bytes of prefill are those of as many batches of the mean size."""
+    """For the prefill and the decode pool ((FLOPs in each window of `sums`, peak FLOP/s of its
+    dies), (HBM bytes in each window, peak bytes/s)). The bytes of prefill are computed for the
+    recorded number of batches, all of their mean size."""
     costs, batches = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
     mean_tokens = (sums[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
     hbm_bytes = batches * np.array([prefill_hbm_bytes(costs.prefill, size) for size in mean_tokens])
@@ -272,7 +273,8 @@ def _events_by_window(
 
 
 def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
-    """Bytes/s of planes, HBM bytes/s and FLOP/s of the dies of some pools (none named: of all)."""
+    """Bytes/s of each plane ("ub", "rdma", "vpc"), bytes/s of HBM ("hbm") and FLOP/s ("cube") of
+    the dies of the pools with these roles; () means all pools."""
     net, hbm_bytes_per_s, flops_per_s = setup.fabric, 0.0, 0.0
     for roles in setup.roles_by_npu:
         dies = {

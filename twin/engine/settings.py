@@ -27,7 +27,7 @@ class Source:
     """Set-up and derived values from which the numbers of a run are computed."""
 
     def __init__(self, setup: Setup) -> None:
-        """Derive values from a set-up, each of which several numbers of the run need."""
+        """Derive from a set-up the values that several numbers of the run need."""
         self.setup, s = setup, setup.scenario
         self.s, self.d, self.costs, pool = s, s.deployment, setup.costs, s.memory_pool
         self.prefill, self.decode = setup.of_role("prefill"), setup.of_role("decode")
@@ -59,7 +59,7 @@ class Source:
         return max(1, steps_in(self.s.horizon_s, self.s.step_s) // (LOOKS * WINDOWS))
 
     def dies(self, instances: list[Instance]) -> int:
-        """Number of dies of each of these instances, which are alike; 1 without any."""
+        """Number of dies of one of these instances, which are all alike; 1 for an empty list."""
         return instances[0].dies if instances else 1
 
     def ranks(self) -> int:
@@ -67,7 +67,7 @@ class Source:
         return self.dies(self.decode) // self.setup.rank_dies
 
     def kv_tokens(self, dies: int) -> float:
-        """Tokens whose KV fits on so many dies of a prefill instance; infinite without prefill."""
+        """Tokens whose KV fits on `dies` dies of a prefill instance; infinite without prefill."""
         prefill_role = self.costs.prefill_role
         return math.inf if prefill_role is None else float(prefill_role.kv_tokens_per_rank) * dies
 
@@ -81,7 +81,7 @@ class Source:
         return (decode_role.die_kv, decode_role.die_state) if decode_role else (1.0, 1.0)
 
     def port_share(self) -> float:
-        """Share of a request's KV through the port with most of it, if no other transfer runs."""
+        """Share of a request's KV that passes its most loaded port, if no other transfer runs."""
         rank_dies, plane = self.setup.rank_dies, self.d.kv_transfer_plane
         dies_at_port = nic(self.setup.fabric, self.setup.first_die, plane).shared_by_dies
         dies_served = max(math.ceil(rank_dies / self.costs.senders), min(rank_dies, dies_at_port))
@@ -101,7 +101,7 @@ class Source:
         return self.d.mode == "disaggregated" and plane == self.setup.fabric.scale_up_plane
 
     def ssd_bytes_per_s(self) -> float:
-        """Bytes/s of an instance's writes to SSD; in all at most half of the VPC plane."""
+        """Bytes/s of SSD writes of one instance; all of them have at most half of the VPC plane."""
         instances = self.setup.instances[: self.setup.declared]
         reader_count = max(sum(instance.role != "decode" for instance in instances), 1)
         return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / reader_count
@@ -113,12 +113,13 @@ class Source:
         return decode_role.kv_in_host / decode_role.kv_bytes_per_token
 
     def token_bytes(self) -> tuple[float, float]:
-        """Bytes per token of KV that prefill hands to decode, and of offloaded attention."""
+        """(KV bytes of a token from prefill to decode, bytes of a token for offloaded
+        attention)."""
         return handed_and_moved_bytes(self.costs.deployed, self.costs.kv_bytes_per_token)
 
 
 def from_scenario(kind: type[T], path: str) -> T:
-    """Declare a number of the run: the scenario's value at this path, of this kind (type)."""
+    """Declare a number of the run, of type `kind`: the value of the scenario's field at `path`."""
     return number(kind, f"{path} of the scenario.", lambda f: attrgetter(path)(f.s))
 
 

@@ -89,7 +89,7 @@ class Setup:
 
     @property
     def roles_by_npu(self) -> list[tuple[str, ...]]:
-        """Roles of the pools; a tuple has the roles whose NPUs have the same watts and peaks."""
+        """Roles of the pools, in one tuple those whose NPUs have equal watts and peaks."""
         roles_by_figures: dict[object, list[str]] = {}
         for role in self.roles:
             chip = self.costs.roles[role].chip
@@ -104,7 +104,7 @@ class Setup:
 
     @property
     def first_die(self) -> int:
-        """Number of a serving die, for values that are equal for all."""
+        """Number of one serving die, for figures that are equal for all dies."""
         return self.instances[0].die_of_rank[0]
 
     @property
@@ -127,7 +127,7 @@ class Setup:
         return self.costs.shape.expert_weights * weight_format.weight_bytes
 
     def expert_nodes(self, role: str, places: int) -> int:
-        """Number of nodes of this number of expert places (dies, or groups that split experts)."""
+        """Number of nodes of `places` expert places (dies, or groups that split experts)."""
         costs = self.costs.roles[role]
         return min(places, -(-places * costs.layout.split // costs.dies_per_node))
 
@@ -183,7 +183,8 @@ class Setup:
 
     @property
     def memory_pools(self) -> int:
-        """Number of memory pools: 1, one for each supernode behind a front router, or instance."""
+        """Number of memory pools: one; one for each supernode behind a front router; or, with local
+        pools, one for each instance that computes prompts."""
         is_shared = self.scenario.memory_pool.scope == "shared"
         return self.supernodes if is_shared else len(self.of_role("prefill"))
 
@@ -210,16 +211,16 @@ class Setup:
         return self.tier_blocks(self.node_dram_bytes)
 
     def pool_nodes(self, row: int) -> tuple[int, ...]:
-        """Nodes whose DRAM is memory pool `row`: all that lend some, of its supernode behind a
-        front router; with local pools, those of prefill instance `row`."""
+        """Nodes whose DRAM forms memory pool `row`. A shared pool has all lending nodes (behind a
+        front router those of supernode `row`), a local pool those of prefill instance `row`."""
         if self.scenario.memory_pool.scope == "shared":
             return self._lending_nodes(row)
         own_nodes = self.fabric.nodes_of(self.of_role("prefill")[row].die_of_rank)
         return tuple(sorted({*own_nodes} & {*self._lending_nodes(0, 1)}))
 
     def _lending_nodes(self, supernode: int, apart: int = 0) -> tuple[int, ...]:
-        """Nodes that lend DRAM in one of `apart` supernodes (0: as many as the front router has),
-        all such nodes if there is only one. Equal arguments return one object."""
+        """Nodes that lend DRAM in supernode number `supernode` of `apart` supernodes (0: as many as
+        the front router has); all if there is only one. Equal arguments return one object."""
         net, apart = self.fabric, apart or self.supernodes
 
         def nodes() -> tuple[int, ...]:
@@ -230,7 +231,7 @@ class Setup:
         return net.once(("lending", apart, supernode), nodes)
 
     def tier_blocks(self, bytes_per_node: float) -> int:
-        """Number of KV blocks that one memory pool holds in a tier of these bytes per node."""
+        """Number of KV blocks of one memory pool in a tier of `bytes_per_node` bytes a node."""
         is_local, readers = self.scenario.memory_pool.scope == "local", self.of_role("prefill")
         dram_nodes = dram(self.fabric, self.pool_nodes(0)) if readers else 0.0
         if is_local and readers:  # which may have a part of a node
@@ -370,7 +371,7 @@ def _refuse_divided_supernodes(setup: Setup) -> None:
 
 
 def _refuse_too_large(setup: Setup, requests: Requests) -> None:
-    """Raise ScenarioError, naming the largest part, above MOST_BYTES of estimated memory."""
+    """Raise ScenarioError if estimated memory exceeds MOST_BYTES; it names the largest part."""
     scenario, pool = setup.scenario, setup.scenario.memory_pool
     pool_count = setup.memory_pools * setup.namespaces
     reader_count = len(setup.of_role("prefill")) if pool.enabled else 0
@@ -398,8 +399,8 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:
-    """Number of requests that a closed loop cannot exceed: as if every client had an empty
-    instance. Raises ScenarioError above MOST_REQUESTS."""
+    """Upper bound of the number of requests of a closed loop: every client alone on an instance.
+    Raises ScenarioError above MOST_REQUESTS."""
     scenario = setup.scenario
     mean_input, mean_output, *_ = mean_lengths(scenario.workload, facts)
     clients = scenario.workload.concurrency

@@ -81,7 +81,7 @@ class Unfolding:
         self.points: dict[str, list[float | None]] = {name: [] for name in curve_names}
 
     def add_point(self, now_s: float) -> None:
-        """Add the means of the span from the last point to now_s, if that is long enough."""
+        """Add the means of the span from the last point to now_s, if that span is long enough."""
         world = self._world
         last_point_s = self.points["t_s"][-1] or 0.0 if self.points["t_s"] else 0.0
         span_s = now_s - last_point_s
@@ -167,8 +167,8 @@ def run_models(
     setups: Sequence[Setup], facts: Facts, progress: Progress | None = None,
     logs: Sequence[Log] = (), until_s: float = math.inf,
 ) -> list[Running]:  # fmt: skip
-    """Run the models of one machine to the horizon; returns the state of each. logs: one each,
-    filled with passes that overlap its span; until_s: stop there, before the horizon."""
+    """Run the models of one machine to the horizon, or to until_s if that is earlier; returns the
+    state of each. logs: one for each model, in which passes that overlap its span are recorded."""
     scenario = setups[0].scenario
     models = [Running(setup, facts) for setup in setups]
     for model, log in zip(models, logs, strict=False):
@@ -199,7 +199,7 @@ def run_models(
 
 
 def _progress_figures(models: Sequence[Running], now_s: float) -> dict[str, Any]:
-    """Numbers of requests of all models, by name, and `points`: the first one's curves."""
+    """Numbers of requests summed over models, by name, and `points`: the first model's curves."""
     curves = models[0].unfolding
     curves.add_point(now_s)
     curve_points = {name: list(values) for name, values in curves.points.items()}
@@ -304,7 +304,7 @@ def little_law_gap(world: World) -> float:
 
 
 def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[str, float]:
-    """Amounts of the steady state, counts of the run, by name; limits: capacities per second."""
+    """Amounts of the steady state and counts of the run, by name; limits: capacities per second."""
     steady_row = world.record.windows[-1]
     counters = world.record.counters
     totals = dict(zip(w.FIELDS, steady_row.tolist(), strict=False))  # operators have no name here
@@ -396,8 +396,8 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
 
 
 def _hashable_pieces(column: pl.Series) -> tuple[Iterable[Any], Iterable[np.ndarray]]:
-    """Values of a column as buffers, nulls replaced by NaN, 0 or "", and masks of the nulls; no
-    masks for floats, as no figure of a run is NaN."""
+    """(values of a column as buffers, masks of its nulls). Nulls are replaced by NaN, 0 or "".
+    Columns of floats have no masks, as no figure of a run is NaN."""
     if column.dtype == pl.String:
         is_missing = [column.is_null().to_numpy()] if column.null_count() else []
         joined_text = column.fill_null("").str.join("\n").item()

@@ -48,7 +48,7 @@ def begins_steady(s: Scenario) -> bool:
 
 
 def is_limited(s: Scenario) -> bool:
-    """Whether admission may refuse requests or hold them back: then the load is not all inside."""
+    """Whether admission may refuse or delay requests: then not all offered load is in progress."""
     admission = s.admission
     return bool(
         admission.shed_at or admission.rate_req_per_s or admission.in_flight
@@ -57,7 +57,7 @@ def is_limited(s: Scenario) -> bool:
 
 
 def residents(priced: Priced, requests: Requests) -> Residents | None:
-    """Requests in progress at time zero, as in the steady state; None: none, or they do not fit."""
+    """Requests in progress at time zero, as in the steady state; None: none, or none fits."""
     scenario = priced.scenario
     if not begins_steady(scenario):
         return None
@@ -116,7 +116,8 @@ def _requests_inside(
 
 
 def with_residents(requests: Requests, in_progress: Residents | None, is_closed: bool) -> Requests:
-    """Residents, then requests; in a closed loop residents replace clients that begin at once."""
+    """Requests with the residents in front. In a closed loop they replace the clients that begin at
+    once, and all later arrivals are infinite until clients send."""
     if in_progress is None:
         return requests
     resident_count = len(in_progress)

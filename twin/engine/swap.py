@@ -41,7 +41,7 @@ def held_die_bytes(world: World, i: int) -> float:
 
 @kernel
 def swap_out(world: World, d: int, i: int) -> bool:
-    """Copy the KV of request i, which left d's batch, to host memory; False: no room there."""
+    """Copy request i's KV from decode instance d to host memory; False if there is no room."""
     decode, request, rank = world.decode, world.request, world.request.rank[i]
     die_bytes = held_die_bytes(world, i)
     if decode.swapped_bytes[rank, w.HELD] + die_bytes > world.settings.swap_bytes:
@@ -62,8 +62,8 @@ def swap_out(world: World, d: int, i: int) -> bool:
 
 @kernel
 def swap_in(world: World, d: int, rank: int) -> int:
-    """Copy the KV of the first swapped request of a rank of d back from host memory, if the rank
-    has room; returns the request, else NONE. A rank without requests has room."""
+    """Copy the KV of the first swapped request of a rank of decode instance d back from host
+    memory, if the rank has room; returns the request or NONE. A rank without requests has room."""
     settings, state, request = world.settings, world.decode, world.request
     request_row = state.swapped[rank, w.HEAD]
     if request_row == w.NONE:
@@ -86,7 +86,8 @@ def swap_in(world: World, d: int, rank: int) -> int:
 
 @kernel
 def add_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
-    """Add copies of `size` bytes for each die of a rank before d's next pass; out 1: to host."""
+    """Add a copy of `size` bytes for each die of a rank before the next pass of decode instance d.
+    out: 1 to host memory, 0 from it."""
     decode = world.decode
     decode.copy_s[rank] += size * decode.s_per_host_byte[d, out]
     decode.copying[d, 2 * decode.host[rank] + out] += size * world.settings.rank_dies
@@ -94,7 +95,7 @@ def add_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
 
 @kernel
 def subtract_swapped(world: World, i: int) -> None:
-    """Subtract request i, already removed from the list, from the KV in host memory."""
+    """Subtract request i, already removed from its list, from the sums of KV in host memory."""
     decode, request, rank = world.decode, world.request, world.request.rank[i]
     decode.swapped_bytes[rank, w.HELD] -= held_die_bytes(world, i)
     decode.swapped_tokens[rank] -= float(request.input_tokens[i] + request.emitted[i])
@@ -112,7 +113,8 @@ def drop_copy(world: World, i: int) -> None:
 
 @kernel
 def begin_copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float:
-    """Begin the KV copies before instance d's pass at now_s, record them; returns seconds."""
+    """Begin and record the KV copies before the pass of decode instance d at now_s; returns their
+    seconds and adds them to the operators' seconds."""
     settings, decode, longest_s = world.settings, world.decode, 0.0
     if settings.swap_bytes <= 0.0:
         return 0.0
@@ -132,14 +134,16 @@ def begin_copies_s(world: World, d: int, now_s: float, operators: np.ndarray) ->
 
 @kernel
 def add_written_bytes(world: World, d: int, i: int) -> None:
-    """Add the host-memory part of the KV of request i, which joins d, to the next write."""
+    """Add the host-memory part of the KV of request i, which joins instance d, to the next
+    write."""
     request, tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
     world.decode.written[request.rank[i]] += tokens * world.costs.decode[d].demand.written_bytes
 
 
 @kernel
 def begin_kv_streams(world: World, d: int, now_s: float) -> None:
-    """Begin reads and writes of KV in host memory for d's pass; price reads by present traffic."""
+    """Begin the reads and writes of KV in host memory during a pass of decode instance d, and set
+    the price of reads by the present traffic."""
     decode, costs, prices = world.decode, world.costs, world.costs.decode[d]
     demand, layout, attention_reach = prices.demand, prices.layout, prices.sequence.core.reach
     if demand.written_bytes <= 0.0:

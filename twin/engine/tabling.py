@@ -35,8 +35,8 @@ def schema(columns: str) -> dict[str, Any]:
 def stack_pieces(
     schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]], gaps: bool = False
 ) -> pl.DataFrame:
-    """One table of all pieces, in order: each has an array or one value for every column. Arrays of
-    a piece have one length; one value is repeated, None: nulls. gaps: whether NaN means null."""
+    """One table of all pieces, in order. A piece has an array or one value for every column: arrays
+    of a piece have one length, one value is repeated, None gives nulls. gaps: NaN means null."""
     lengths = [next(v.size for v in p.values() if isinstance(v, np.ndarray)) for p in pieces]
     piece_of_row = pl.Series(np.repeat(np.arange(len(pieces), dtype=np.uint32), lengths))
     columns = []

@@ -91,8 +91,7 @@ class _Reading(templates.AbstractTemplate):
     index and not for each width of the columns from which an index may come."""
 
     def generic(self, args: Any, kws: Any) -> Any:
-        """Numba's signature of reading one signed integer as int64; None: numba's default
-        applies."""
+        """Numba's signature of reading one signed integer as int64; None: numba's usual one."""
         kind, index_kind = args
         is_column = isinstance(kind, ColumnType) and kind.dtype in types.signed_domain
         if not is_column or not _selects_number(kind, index_kind):
@@ -226,8 +225,8 @@ class Piece:
         self._function, self._code = function, 0
 
     def address(self, group: type) -> int:
-        """Address of the machine code for groups of this class. The first call compiles it or loads
-        it from disk."""
+        """Address of the machine code for groups of this class; the first call makes or loads
+        it."""
         if not self._code:
             compiled_entry: Any = entry(self._function)
             compile_entry(compiled_entry, group, float)

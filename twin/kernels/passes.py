@@ -72,8 +72,7 @@ class KernelLibrary(JITCodeLibrary):
         return self._linked
 
     def _called_libraries(self, seen: dict[Any, None]) -> dict[Any, None]:
-        """Libraries that this kernel calls, directly or through other kernels; adds them to
-        `seen`."""
+        """Libraries that this kernel calls, also through other kernels; adds them to `seen`."""
         for library in self._linking_libraries:
             if library not in seen:
                 seen[library] = None

@@ -9,8 +9,7 @@ from twin.metrics.observed import Observed
 
 
 def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Max-min fair division of `total`: amounts f8[n] in proportion to weight f8[n], none above
-    what was offered, f8[n].
+    """Max-min fair amounts f8[n] of a total: by weight f8[n], none above its offered f8[n].
 
     >>> fair_shares(10.0, np.array([1.0, 9.0, 9.0]), np.array([1.0, 1.0, 2.0])).tolist()
     [1.0, 3.0, 6.0]"""
@@ -38,8 +37,7 @@ def jain_index(values: np.ndarray) -> float | None:
 
 
 def fairness(o: Observed) -> float | None:
-    """Jain's index of each tenant's served tokens divided by its max-min fair share; None without
-    tenants."""
+    """Jain's index of tenants' served tokens divided by fair shares; None without tenants."""
     if len(o.scenario.tenants) < 2:
         return None
     served_ratios = _fair_share_ratios(o)
@@ -47,8 +45,7 @@ def fairness(o: Observed) -> float | None:
 
 
 def _fair_share_ratios(o: Observed) -> np.ndarray:
-    """Tokens served to each tenant divided by its max-min fair share, f8[tenants]; NaN without
-    demand."""
+    """Tokens served to each tenant divided by its fair share, f8[tenants]; NaN without demand."""
     served_tokens = _tokens_of_tenants(o, o.is_finished)
     offered_tokens = _tokens_of_tenants(o, _is_first_attempt(o))
     weights = np.array([tenant.weight for tenant in o.scenario.tenants])

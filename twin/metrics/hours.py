@@ -59,8 +59,7 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
 
 
 def hit_ratio_table(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
-    """Hit ratio of requests by begin of prefill, in intervals of width_s from `t_s`; a column per
-    tenant."""
+    """Hit ratio by begin of prefill, in intervals of width_s from `t_s`; a column per tenant."""
     begun_requests = requests.filter(pl.col("prefill_start_s").is_not_null()).with_columns(
         t_s=(pl.col("prefill_start_s") / width_s).floor() * width_s,
         tenant=pl.col("tenant").to_physical().cast(pl.String),

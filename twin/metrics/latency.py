@@ -25,8 +25,7 @@ TTFT_PARTS = tuple(
 
 
 def mean_and_percentiles(values: np.ndarray, prefix: str) -> dict[str, float | None]:
-    """Mean and p50/p90/p95/p99 of values, by names that begin with `prefix`; all None without
-    values.
+    """Mean and p50/p90/p95/p99 of values, by names `prefix`_...; all None without values.
 
     >>> mean_and_percentiles(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
     2.0"""
@@ -120,8 +119,7 @@ def ratio(amounts: np.ndarray, bases: np.ndarray) -> np.ndarray:
 
 
 def slo_limits_s(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """(TTFT SLO, TPOT SLO) in seconds of each request, f8[n], from its tenant; without tenants two
-    scalars."""
+    """(TTFT SLO, TPOT SLO) in s of each request's tenant, f8[n]; two scalars without tenants."""
     tenants, default_slo = scenario.tenants, scenario.slo
     if not tenants:
         return np.array(default_slo.ttft_s), np.array(default_slo.tpot_ms * 1e-3)

@@ -203,13 +203,12 @@ class Observed:
 
     @property
     def output_tokens(self) -> float:
-        """Output tokens emitted in the steady state; a deployment that only decodes emits no first
-        tokens."""
+        """Output tokens of the steady state; without first tokens if only decode is deployed."""
         decode_only = self.scenario.deployment.mode == "decode_only"
         return self.totals["decode_tokens"] + (0.0 if decode_only else self.totals["first_tokens"])
 
     def pool_npus(self, role: str) -> float:
-        """NPUs of the pool of a role, plus those of colocated instances, which have both roles."""
+        """NPUs of the pool of a role; colocated NPUs count for both roles."""
         return self.npus.get(role, 0) + self.npus.get("colocated", 0)
 
     @property
@@ -271,8 +270,7 @@ class Observed:
         return load_w + npus * constant_w_per_npu
 
     def _drawn_w(self, role: str) -> float:
-        """Mean watts of one pool's NPUs with host and network, for a run whose pools have different
-        NPUs."""
+        """Mean watts of one pool's NPUs, host and network, where pools have different NPUs."""
         role_totals = {name.partition(".")[2]: value for name, value in self.totals.items()
              if name.startswith(f"{role}.")}  # fmt: skip
         cube_share = role_totals["cube_amount"] / (role_totals["cube_capacity"] * self.steady_s)
@@ -290,8 +288,7 @@ class Observed:
 
     @property
     def price_per_npu_hour(self) -> float:
-        """Mean price of an NPU-hour over the NPUs of all instances, with their part of CPU-only
-        nodes."""
+        """Mean price of an NPU-hour over all instances, with their part of CPU-only nodes."""
         pools, cost = pools_by_role(self.scenario), self.scenario.cost
         supernode, npus_by_price = self.scenario.supernode, dict[float, float]()
         for role, npu_count in self.npus.items():
@@ -312,8 +309,7 @@ class Observed:
 
     @property
     def tokens_served(self) -> float:
-        """Output tokens of the steady state; in a deployment that only prefills, the input tokens
-        that were computed or read."""
+        """Output tokens of the steady state; if only prefill is deployed, tokens of prompts."""
         if self.scenario.deployment.mode == "prefill_only":
             return self.totals["prefill_tokens"] + self.totals["hit_tokens"]
         return self.output_tokens

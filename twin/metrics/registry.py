@@ -70,9 +70,8 @@ def _latencies(
     prefix: str, name: str, what: str, at: dict[str, tuple[Place, ...]],
     slo: Callable[[Scenario], float] | None = None,
 ) -> list[Metric]:  # fmt: skip
-    """Metrics of one latency: its mean and percentiles. prefix: begin of their keys; name: begin of
-    their labels; what: help text; at: places by statistic ("mean", "p99"); slo: limit in seconds,
-    for p99."""
+    """Metrics of one latency. prefix: of keys; name: of labels; what: help text; at: places by
+    statistic ("mean", "p99"); slo: limit in seconds, for p99."""
     return [
         Metric(
             f"{prefix}_{statistic}", f"{name} {statistic}", "time", "s", "lower", what, "times",
@@ -96,8 +95,7 @@ def _share(key: str, label: str, what: str, of: Formula, places: tuple[Place, ..
 
 
 def _per_token(o: Observed, per_second: float | None) -> Value:
-    """An amount per served token; None without an amount or tokens. per_second: amount per
-    second."""
+    """An amount per served token, from the amount per second; None without either."""
     return None if per_second is None else quotient(per_second * o.steady_s, o.tokens_served)
 
 
@@ -108,8 +106,7 @@ def _token_cost(o: Observed) -> Value:
 
 
 def _capacity_used(name: str) -> Formula:
-    """Formula of the used share of a capacity, from the totals `{name}_amount` and
-    `{name}_capacity`."""
+    """Formula of a capacity's used share, from totals `{name}_amount` and `{name}_capacity`."""
     return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
 
 

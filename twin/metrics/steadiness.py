@@ -88,8 +88,7 @@ def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float
 
 
 def relative_gap(sampled_s: float, stayed_s: float) -> float:
-    """Request-seconds by samples minus those by stays, divided by those by stays; 0 without
-    requests."""
+    """(Request-seconds by samples - those by stays) / those by stays; 0 without requests."""
     return (sampled_s - stayed_s) / stayed_s if stayed_s > 0 else 0.0
 
 

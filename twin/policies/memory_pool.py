@@ -293,8 +293,7 @@ def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
 
 @kernel
 def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store the first `blocks` blocks of chain k in pool `row`, or count their use, from the last
-    to the first."""
+    """Store chain k's first `blocks` blocks in pool `row` or count their use, last to first."""
     begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
     blocks_before = 0
     for segment in range(begin_segment, end_segment):
@@ -312,8 +311,7 @@ def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) ->
 
 @kernel
 def add_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store the first `blocks` blocks of chain k in pool `row` without an order of use. The pool
-    must have room for all."""
+    """Store chain k's first `blocks` blocks in pool `row`, which has room, without order of use."""
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
         for block in range(begin, begin + count):
@@ -402,8 +400,7 @@ def unpin_blocks(
 @kernel
 def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most_blocks: float) -> None:
     """Evict idle blocks, the least recently released first, until the prefix cache `cell` (of one
-    rank or die) has at most `most_blocks` blocks or no idle one. Updates the idle count of
-    `prefix`."""
+    rank or die) has at most `most_blocks` blocks or no idle one; updates `prefix.idle`."""
     while hbm.used[cell] > most_blocks and hbm.oldest[cell, 0] != NONE:
         drop_block(hbm, cell, hbm.oldest[cell, 0])
         hbm.evicted[cell] += 1

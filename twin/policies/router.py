@@ -68,8 +68,7 @@ def count_open(opened: np.ndarray) -> int:
 
 @kernel
 def round_robin(opened: np.ndarray, turn: int) -> int:
-    """The open instance whose turn is next after `turn` choices; -1 if none is open. opened
-    i1[instances]: 1 if open."""
+    """The open instance whose turn is next after `turn` choices; -1: none. opened i1[instances]."""
     open_count = count_open(opened)
     turns_left = turn % open_count if open_count > 0 else 0
     for i in range(opened.size):
@@ -105,8 +104,7 @@ def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_dra
 
 @kernel
 def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
-    """The open instance with the fewest queued tokens minus cached tokens of the prompt,
-    i8[instances]."""
+    """The open instance with the least queued_tokens - hit_tokens i8[instances] (of the prompt)."""
     # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
     best_instance = round_robin(opened, 0)
     for i in range(queued_tokens.size):
@@ -119,8 +117,7 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 
 @kernel
 def sticky_instance(opened: np.ndarray, session: int) -> int:
-    """Instance that a hash gives a session; an open one while that is closed. opened:
-    i1[instances]."""
+    """Instance that a hash gives a session; another while it is closed. opened i1[instances]."""
     session_hash: int = np.int64(multiplicative_hash(session) >> np.uint64(33))  # type: ignore[assignment]
     home_instance = session_hash % opened.size
     return (
@@ -284,9 +281,8 @@ def lightest_rank(
 def emptiest_rank(
     bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least_bits: int, best: int
 ) -> int:
-    """The rank with the fewest tokens among `best` (-1: none) and the ranks of one block, which
-    begins at rank `begin`, whose load has the bit pattern `least_bits`. bits i8[ranks]: patterns of
-    all loads."""
+    """The rank with the fewest tokens among `best` (-1: none) and the ranks of the block that
+    begins at `begin` whose load has the bit pattern `least_bits`. bits i8[ranks]: of all loads."""
     load_bits = bits[begin : begin + BLOCK]
     first_lightest = BLOCK
     for k in range(load_bits.size):

@@ -100,7 +100,8 @@ def tables(run: str) -> Mapping[str, Any]:
 
 
 def _begin_run(draft: Scenario) -> tuple[str, float]:
-    """Start the draft's live run unless it exists; returns (its id, simulated s), or ('', 0)."""
+    """Start the draft's live run unless it exists; returns (id, simulated s), ('', 0) if
+    refused."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
     if (question := shortened_draft(draft, session.facts())) is None:
@@ -126,7 +127,7 @@ def _await_run(place: DeltaGenerator, run: str) -> Look | None:
 
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str, *, until_found: bool = False) -> None:
-    """Draw a run's progress, or (until_found) its search for capacity; redraw at the end."""
+    """Draw a run's progress, or (if `until_found`) its search for capacity, until that ends."""
     status = _live().look(run)
     if status is None or (not status.searching if until_found else status.ended):
         st.rerun()
@@ -144,7 +145,7 @@ def _draw_progress(place: DeltaGenerator, status: Look) -> None:
 
 
 def _slo_figures(summary: Mapping[str, Any], draft: Scenario) -> str:
-    """Figures of a run against the SLO, as Markdown; violations are red."""
+    """Figures of a run next to the limits of the SLO, as Markdown; those that break it are red."""
     broken_keys = [metric.key for metric, _ in sweep.broken_limits(draft, dict(summary))]
     figure_texts = []
     for metric in sweep.SLOS:
@@ -163,7 +164,8 @@ def _draw_verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
-    """Draw a sentence on speed, load and idle NPUs, by simulation if given; returns its element."""
+    """Draw a sentence on speed, load and idle NPUs; returns its element. summary, capacity: of the
+    live run, used in place of the formulas' answers where they are not empty."""
     if refusal := session.refusal():  # older answers would mislead
         text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")
@@ -188,7 +190,7 @@ def _draw_verdict(
 
 
 def _speed_clause(outlook: Outlook, summary: Mapping[str, Any]) -> str:
-    """Clause on seconds a token, by simulation where `summary` has it, and on the load."""
+    """Clause on the time per token, from `summary` or else by formula, and on the load."""
     tpot_s = summary.get("tpot_s_mean") or outlook.tpot_s
     if tpot_s is None:
         return "Prompts only"
@@ -197,7 +199,8 @@ def _speed_clause(outlook: Outlook, summary: Mapping[str, Any]) -> str:
 
 
 def _formula_clause(draft: Scenario, outlook: Outlook, meets_slo: bool | None) -> str:
-    """Clause on the load that keeps the SLO by formula; meets_slo: by simulation, or None."""
+    """Clause on the largest load within the SLO by formula. meets_slo: whether the live run meets
+    the SLO; None: not known."""
     if not outlook.slo_req_per_s:
         tpot_text = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
         ttft_text = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
@@ -218,7 +221,8 @@ def _formula_clause(draft: Scenario, outlook: Outlook, meets_slo: bool | None) -
 
 
 def _swing_text(draft: Scenario, outlook: Outlook, *, is_simulated: bool) -> str:
-    """Text after a load by formula: that it is even, and the peak of the offered one; or ''."""
+    """For a load that varies: text that a formula's load is constant, and the offered load's peak;
+    '' for a constant load. is_simulated: whether the live run has judged the SLO."""
     if draft.workload.profile.flat or outlook.rate_req_per_s is None:
         return ""
     edges_s, factor = rate_factors(draft.workload, draft.horizon_s, session.facts())
@@ -230,7 +234,8 @@ def _swing_text(draft: Scenario, outlook: Outlook, *, is_simulated: bool) -> str
 
 
 def _simulation_clause(draft: Scenario, capacity: Mapping[str, Any], meets_slo: bool | None) -> str:
-    """Clause on the largest load within the SLO by simulation; meets_slo: by this run."""
+    """Clause on the largest load within the SLO by simulation (`capacity`). meets_slo: whether the
+    live run meets the SLO."""
     unit, offered_load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"

@@ -52,7 +52,8 @@ def scenario(digest: str) -> Scenario:
 
 @st.cache_data(show_spinner="Reading the requests", max_entries=100)
 def latencies(run: str, warmup_s: float) -> Latencies:
-    """Quantiles in s of TTFT and TPOT after the warm-up, over the requests its summary counts."""
+    """Quantiles of TTFT and TPOT in s. TTFT counts requests with a first token after the warm-up,
+    TPOT requests that finished after it."""
     requests = session.store().runs.table(run, "requests", _STAMPS)
     first_s = requests["first_token_s"].to_numpy()
     is_ttft_steady = (first_s > 0.0) & (first_s >= warmup_s)  # not of those at the start
@@ -77,7 +78,7 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def stored_explanation(run: str, _row: RunRow) -> dict[str, Any]:
-    """Result of the explaining run (`run`: its id) as JSON: summary, causes, seconds by piece."""
+    """Result of an explanation as JSON: summary, causes, seconds by piece. run: its id."""
     run_store = session.store().runs
     return as_json(_row.summary, *(run_store.table(run, name) for name in ("causes", "waterfall")))
 
@@ -99,7 +100,7 @@ def layer_timelines(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Ti
 
 
 def iteration_rows(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, str, float]]:
-    """(stream, operator, busy seconds) of a mean iteration of a phase; without streams ''."""
+    """(stream, operator, busy seconds) of a mean iteration; without two streams, stream is ''."""
     layer_timeline = layer_timelines(row.id, row, scenario).get(phase)
     return operator_seconds(table(row.id, "operators"), phase, layer_timeline)
 
@@ -136,7 +137,7 @@ def request_row(run: str, number: int) -> dict[str, Any] | None:
 
 @st.cache_data(show_spinner="Running its span again, watched", max_entries=200)
 def passes_of_request(run: str, number: int) -> watched.Inside:
-    """What instances computed while a request was there, by a watched re-run; raises its errors."""
+    """Passes of the instances that served a request, found by a re-run; raises its errors."""
     row = request_row(run, number)
     assert row is not None
     return watched.request_work(watched.stored_source(session.store(), run), row)

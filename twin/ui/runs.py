@@ -49,7 +49,7 @@ def titles(rows: Sequence[RunRow]) -> list[str]:
 
 
 def latest_runs(count: int, *states: str) -> list[RunRow]:
-    """The latest runs of the store, `count` at most, all or those in some states."""
+    """The latest runs of the store, `count` at most, in one of `states` (if empty: in any)."""
     return session.store().runs.search(states=states, limit=count).rows
 
 
@@ -60,7 +60,8 @@ def unfinished_runs() -> dict[str, RunRow]:
 
 
 def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
-    """(icon, line) of a run in a list; line: its state, or `figures` headlines at most, and age."""
+    """(icon, line) of a run in a list. The line has its state, or for a finished run up to
+    `figures` headlines (None: all), and its age."""
     age_text = words.age_text(time.time() - run.queued_s)
     if run.state == "running":
         return STATE_ICONS[run.state], f"{100 * run.progress:.0f} % done · started {age_text}"
@@ -107,7 +108,8 @@ def tag_badges(tags: str) -> str:
 
 @st.fragment(run_every=0.5)
 def watch_runs(ids: Sequence[str], text: str = "") -> None:
-    """Redraw the page when a run has ended; with a text, draw progress and Stop of the first."""
+    """Redraw the page when one of these runs has ended. With a `text`, draw it with the progress of
+    the first run and a button to stop it."""
     rows = [row for row in map(session.store().runs.get, ids) if row is not None and not row.ended]
     if len(rows) < len(ids):
         st.rerun()
@@ -132,7 +134,7 @@ def _rerun_progress(run: RunRow) -> str:
 
 
 def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
-    """Draw how far figures of scenarios (by their runs' names) may be off, and why in a popover."""
+    """Draw error bands of the figures of scenarios, by names of their runs, and the reasons."""
     run_bands = [(runs, bands) for runs, bands in bands_by_run(scenarios, session.facts()) if bands]
     if not run_bands:
         return
@@ -236,8 +238,8 @@ def _offer_presets() -> None:
 
 
 def follow_run(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
-    """Draw a queued or running run in `place`; returns it once it has ended, None before. The
-    script waits for a young run, a fragment for an older one."""
+    """Draw a queued or running run in `place`. Returns the run if it ends within the first seconds,
+    which the script waits for; otherwise None, and a fragment draws the progress."""
     with place.container():
         draw_heading(row, scenario.question or words.card_line(scenario))
         progress_place = st.empty()
@@ -295,7 +297,7 @@ def _draw_progress(run: str, interval_s: float) -> None:
 
 
 def draw_compilation() -> None:
-    """Draw the stages of compilation that queued runs wait for, if any, or why none can begin."""
+    """Draw the stages of compilation that runs wait for, if any, or why no run can begin."""
     runner = session.runner()
     if runner is not None and runner.trouble:
         st.caption(f":red[{sentence(runner.trouble)}]")
@@ -315,7 +317,7 @@ def draw_compilation() -> None:
 
 
 def _state_text(row: RunRow) -> str:
-    """What a run that has not ended does now, as text: waiting, starting, running, stopping."""
+    """What a run does that has not ended: waiting, starting, running or stopping, as text."""
     if row.cancel_s is not None:
         return "Stopping"
     if row.state == "queued":

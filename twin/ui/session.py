@@ -60,7 +60,7 @@ def _store() -> Store:
 
 @contextmanager
 def toast_refusals(icon: str = "error") -> Iterator[None]:
-    """Context that shows refusals in a toast and continues the page."""
+    """Context in which a StoreError or SpecError becomes a toast, and the page continues."""
     try:
         yield
     except (StoreError, SpecError) as error:
@@ -69,7 +69,7 @@ def toast_refusals(icon: str = "error") -> Iterator[None]:
 
 @contextmanager
 def show_damage() -> Iterator[None]:
-    """Context that draws a StoreError (a missing or damaged part) in place of what it stops."""
+    """Context in which a StoreError (missing or damaged data) is drawn where it occurs."""
     try:
         yield
     except StoreError as error:
@@ -142,7 +142,8 @@ def start_from(scenario: Scenario) -> None:
 
 
 def propose(changes: dict[str, Any]) -> str:
-    """Change fields by dotted path, with pending edits; returns '' or why they stay pending."""
+    """Change fields of the draft (value by dotted path) together with pending edits. Returns '', or
+    why they are refused and remain pending."""
     state = _state()
     all_changes = state.pending | changes
     try:
@@ -162,7 +163,7 @@ def propose(changes: dict[str, Any]) -> str:
 
 
 def _refusal_of(changes: dict[str, Any]) -> str:
-    """Why these changes of the draft are refused by themselves; '' if they are not."""
+    """Why the draft with only these changes (value by path) is refused; '' if it is valid."""
     try:
         with_overrides(draft(), changes)
     except SpecError as error:
@@ -213,7 +214,7 @@ def _with_value(section: Any, parts: list[str], value: Any) -> Any:
 
 
 def refusal(path: str = "") -> str:
-    """Why pending edits are refused; with a path, only when that field is one of them."""
+    """Why pending edits are refused, or ''. With a path: only if its field is among them."""
     state = _state()
     return state.refusal if not path or path in state.pending else ""
 
@@ -301,7 +302,7 @@ def named_draft() -> Scenario:
 
 
 def draft_url(page: str) -> str:
-    """Path and query of a page with the draft; noted, so opening it leaves the draft as it is."""
+    """Path and query of a page with the draft; remembered, so opening it changes no draft."""
     path, state = links.draft_url(named_draft(), page), _state()
     if (query := path.partition("?")[2]) not in state.addresses:
         state.addresses = [*state.addresses[-HISTORY_LENGTH:], query]
@@ -315,7 +316,7 @@ def is_edited() -> bool:
 
 def run(scenario: Scenario, engine: str = "") -> str:
     """Submit a scenario to the runner, unless its run is stored; returns the run's id. engine:
-    module of another engine, such as `job.EXPLAIN`. Raises StoreError."""
+    module of another engine, such as `job.EXPLAIN`; '' for the usual one. Raises StoreError."""
     return runner().submit(scenario, store(), engine)
 
 

@@ -35,8 +35,8 @@ _drawn = st.components.v2.component("drawn", html='<div class="drawn"></div>', j
 
 
 def draw_frame(page: str, search: tuple[int, str] = (0, "")) -> None:
-    """Draw what all pages have: styles, tools of charts, the phone's drawer, closed after a choice.
-    search: number of searches for a field so far, and key of the widget that was found."""
+    """Draw what all pages have: styles, tools of charts, the drawer of phones. search: (number of
+    searches for a field so far, key of the widget that was found)."""
     st.html(_HERE / "page.css")
     search_count, key = search
     css_class = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"
@@ -66,8 +66,8 @@ def draw_pass_times(
     plan: Timeline | None, rows: Sequence[tuple[str, str, float]], took_s: float, pass_name: str,
     key: str = "", columns: int = 1,
 ) -> None:  # fmt: skip
-    """Draw the time of an iteration or a batch (`pass_name`): one layer on both streams, then all
-    rows (stream, operator, busy seconds); took_s: seconds of the whole."""
+    """Draw the time of a mean iteration or batch (`pass_name`) of `took_s` seconds: one layer on
+    both streams, if there is a `plan`, and all rows (stream, operator, busy seconds)."""
     st.markdown(pace_sentence(plan, rows))
     containers = st.columns(columns, gap="large") if plan else [st.container()]
     with containers[0]:
@@ -94,7 +94,7 @@ def plot_all(pictures: Iterable[tuple[str, Chart, str]]) -> None:
 
 
 def choose(label: str, options: Iterable[str], key: str, **look: Any) -> str:
-    """Draw the choice of an option, all in a row; returns the chosen one, at first the first."""
+    """Draw a choice among options, all in a row; returns the chosen one, initially the first."""
     names = list(options)
     return st.segmented_control(
         label, names, default=names[0], required=True, label_visibility="collapsed", key=key, **look
@@ -102,7 +102,7 @@ def choose(label: str, options: Iterable[str], key: str, **look: Any) -> str:
 
 
 def slo_margin(value_s: float, limit_s: float) -> dict[str, Any]:
-    """Arguments of a metric that say how far a time is over or under its SLO."""
+    """Arguments of `st.metric` that say how far a time is above or below its SLO; both in s."""
     excess_s = value_s - limit_s
     side_word, colour = ("over", "inverse") if excess_s > 0 else ("under", "normal")
     delta_text = f"{seconds(abs(excess_s))} {side_word} the SLO of {seconds(limit_s)}"

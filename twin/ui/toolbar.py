@@ -141,7 +141,8 @@ def draw_changes() -> None:
 
 
 def draft_changes() -> list[tuple[str, Callable[[], None]]]:
-    """(Markdown line, function to undo it) of each change from the preset; equal edits are one."""
+    """(line of Markdown, function that undoes it) of each change from the preset; edits of the
+    fabric with equal effect share a line."""
     values_by_path = {row.path: row.values for row in input_rows(session.preset(), session.draft())}
     changes: list[tuple[str, Callable[[], None]]] = [
         (fields.change_line(path, *(plain(fields.text_of(value, path)) for value in values)),

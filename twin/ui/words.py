@@ -52,7 +52,7 @@ def lengths_text(s: Scenario) -> str:
 
 
 def reuse_text(s: Scenario) -> str:
-    """What prompts have in common, as text: '25 % shared'; '' where that is nothing."""
+    """What part of prompts is shared, as text: '25 % shared'; '' if prompts share nothing."""
     workload = s.workload
     if workload.arrivals == "trace" or workload.prefix == "none":
         return ""
@@ -61,7 +61,7 @@ def reuse_text(s: Scenario) -> str:
 
 
 def pool_npus(s: Scenario) -> tuple[str, str]:
-    """Label and counts of the pools' NPUs: ('Prefill : decode NPUs', '96 : 160')."""
+    """(label, counts) of the NPUs of each pool: ('Prefill : decode NPUs', '96 : 160')."""
     separator = " on " if sharing_pool(s) else " : "
     roles, npu_texts = zip(*((role, f"{n * npus:,}") for role, n, npus in pools(s)), strict=True)
     return f"{separator.join(roles).capitalize()} NPUs", separator.join(npu_texts)
@@ -127,7 +127,8 @@ def differ_in_words_only(one: Scenario, other: Scenario) -> bool:
 
 
 def name_draft(draft: Scenario, origin: Scenario) -> Scenario:
-    """The draft, named after its first change if it still has its origin's name."""
+    """The draft with a new name and question made of its changes from `origin`, if it has changes
+    and still has the origin's name."""
     paths = [path for path in changed_fields(origin, draft) if path not in WORDS]
     if draft.name != origin.name or not paths:
         return draft
@@ -166,9 +167,9 @@ def truncated(text: str, most: int) -> str:
 
 
 def draft_and_origin(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
-    """The draft for a stored scenario, and the scenario to which its differences are shown. If its
-    name is that of a preset and a change, the draft has the preset's name and the preset is the
-    origin; otherwise the scenario is both."""
+    """(draft for a stored scenario, scenario against which its changes are shown). If the
+    scenario's name is a preset's with a change, the draft gets the preset's name, and the preset is
+    the second. Otherwise both are the scenario."""
     for preset in presets:
         if scenario.name.startswith(preset.name + BETWEEN):
             draft = scenario.model_copy(update={"name": preset.name, "question": preset.question})

@@ -89,7 +89,7 @@ def baseline(rows: list[RunRow]) -> int:
 
 
 def set_compared_runs(ids: list[str], base: str = "") -> None:
-    """Callback: write these runs, and a baseline among them, to the address."""
+    """Callback: write ids of compared runs, and `base` if it is one of them, to the address."""
     st.query_params[links.RUNS] = ",".join(ids)
     st.query_params.pop(links.BASELINE, None)
     if base in ids:
@@ -97,7 +97,7 @@ def set_compared_runs(ids: list[str], base: str = "") -> None:
 
 
 def publish_ended(rows: list[RunRow]) -> None:
-    """Protect the ended ones of these runs from deletion, because their link is shared."""
+    """Protect runs that have ended from deletion, because their link is shared; rows: all runs."""
     for run in rows:
         if run.ended and run.published_s is None:
             session.store().runs.publish(run.id)
@@ -138,7 +138,8 @@ def draw_cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None
 
 
 def _draw_card(run: RunRow, scenario: Scenario, run_number: int, ids: list[str], base: int) -> None:
-    """Draw what a run (run_number: in the comparison) served, and its buttons; ids: all runs."""
+    """Draw what a run served, and its buttons. run_number: its index among the compared runs; ids:
+    of all of them; base: index of the baseline."""
     st.caption(f"{words.card_line(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.list_line(run)))
@@ -168,7 +169,7 @@ def decode_busy_s(run: RunRow, scenario: Scenario) -> dict[str, float]:
 
 
 def letter_names(names: Sequence[str]) -> list[str]:
-    """Name of each run on the page: its letter and its scenario's name, shortened."""
+    """Name of each run on the page: its letter and its scenario's name (of `names`), shortened."""
     return [f"{letter} · {words.truncated(name, NAME_CHARS)}"
             for letter, name in zip(LETTERS, names, strict=False)]  # fmt: skip
 
@@ -180,7 +181,8 @@ def _different_fields(compared: Comparison) -> list[tuple[str, InputRow]]:
 
 
 def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
-    """A row for each field that differs and has an effect; bold: not the baseline's."""
+    """A row for each field that differs between runs and has an effect in any; values that differ
+    from the baseline's are bold."""
     table_rows = []
     for name, row in _different_fields(compared):
         idle_flags = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
@@ -195,7 +197,7 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
 
 
 def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
-    """Every field with an effect that differs from the baseline's, of every other run."""
+    """A row for each field and run whose value differs from the baseline's and has an effect."""
     setting_rows = []
     for name, row in _different_fields(compared):
         base_value = row.values[compared.baseline]
@@ -213,7 +215,7 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
 
 
 def results_that_differ(compared: Comparison) -> list[Difference]:
-    """Every headline figure that is not the same as the baseline's, of every other run."""
+    """A row for each headline figure and run whose value differs from the baseline's."""
     rows = []
     for row in figures_of(compared.metrics, "Headlines"):
         base_value, metric = row.values[compared.baseline], metric_of(row.name)
@@ -232,7 +234,8 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
 
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
-    """Sentence on what was changed, and what is better and worse; of several runs, the best."""
+    """Sentence on two runs: what was changed, what is better and what worse. Of more runs it names
+    the best ones."""
     results, other_runs = results_that_differ(compared), _other_runs(compared)
     if len(other_runs) > 1:
         return _best_runs_sentence(compared)
@@ -269,13 +272,13 @@ def _best_runs_sentence(compared: Comparison) -> str:
 
 
 def _other_runs(compared: Comparison) -> list[int]:
-    """Indices of all runs but the baseline."""
+    """Indices of all runs except the baseline."""
     return [i for i in range(len(compared.runs)) if i != compared.baseline]
 
 
 def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
-    """By index of a run and by metric: how well the ratio of a headline figure to the baseline's is
-    known (a fraction), and whether both are equal within it. base: index of the baseline."""
+    """By index of a run and by metric: error band of the ratio of the run's figure to that of the
+    baseline, and whether both may be equal within it. base: index of the baseline."""
     base_question = (scenarios[base], rows[base].summary)
     return {
         i: {r.figure.metric: r for r in known_ratios((scenarios[i], run.summary), base_question)}
@@ -285,7 +288,7 @@ def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: in
 
 
 def equality_sentences(known: Known) -> list[str]:
-    """Sentences on runs, by letter, with figures that may equal the baseline's if measured."""
+    """Sentences on runs that may equal the baseline in some figures, within the error band."""
     sentences = []
     for i, ratios in known.items():
         figures = [f"{r.figure.name} ({r.band})" for r in ratios.values() if r.equal]
@@ -295,7 +298,8 @@ def equality_sentences(known: Known) -> list[str]:
 
 
 def metric_table(compared: Comparison, group: str, known: Known | None = None) -> list[Cells]:
-    """A row per figure of a group: values, change from the baseline, known error of ratios."""
+    """A row for each figure of a group: value in each run, change from the baseline, and error band
+    of their ratio from `known` (see `ratio_errors`)."""
     table_rows = []
     for row in figures_of(compared.metrics, group):
         base_value, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
@@ -331,9 +335,9 @@ def figures_of(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
 
 
 def change(name: str, value: float, base: float, verdict: str = "", pairs: str = "") -> str:
-    """Text on how a figure stands against the baseline's, coloured in Markdown.
-
-    verdict: of its row; "different" only by spare NPUs is no worse. pairs: what pairs of seeds say.
+    """Text on the change of a figure from the baseline's value `base`, coloured in Markdown.
+    verdict: of its row; "different" is not coloured. pairs: text on pairs of runs with equal seeds,
+    which replaces the change; '' without.
 
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
@@ -349,7 +353,8 @@ def change(name: str, value: float, base: float, verdict: str = "", pairs: str =
 def with_seeds(
     compared: Comparison, rows: list[RunRow], scenarios: list[Scenario]
 ) -> tuple[Comparison, list[Scenario]]:
-    """(comparison with the stored runs of other seeds, scenarios of seeds without a run)."""
+    """(the comparison with stored runs of other seeds added, scenarios of seeds that have no run
+    yet). The list is empty while a compared run has no result."""
     if any(run.state != "done" for run in rows):
         return compared, []
     seeds_by_run, store = reseed(scenarios, compared.baseline), session.store()
@@ -386,7 +391,7 @@ def draw_seeds_button(compared: Comparison, missing: list[Scenario]) -> None:
 
 
 def as_csv(compared: Comparison) -> str:
-    """Inputs that differ and every figure, one row each, a column a run; SI units."""
+    """CSV of inputs that differ and all figures: a row for each, a column per run; SI units."""
     input_rows = [("input", row.path, row.unit, *row.values) for row in compared.inputs]
     figure_rows = []
     for row in compared.metrics:

@@ -22,8 +22,8 @@ Tile = dict[str, Any]
 def capacity_tiles(
     s: Scenario, prediction: Prediction, rate: float | None, room: float
 ) -> list[Tile]:
-    """Tiles: sustained rates, their limit, and the load. rate: offered requests/s, if known; room:
-    share of the requests that KV space has room for, which alone the prediction counts."""
+    """Tiles: sustained rates, their limit, and the load. rate: offered requests/s, None if unknown.
+    room: share of the requests that find KV space; the prediction counts only these."""
     req_per_s, costs = prediction.requests_per_s / room, prediction.costs
     refused_text = f" {amount(1.0 - room, 'share')} of them find no KV space and are refused."
     help_text = (
@@ -54,7 +54,8 @@ def capacity_tiles(
 
 
 def _load_tile(limit: str, rate: float | None, most: float) -> Tile:
-    """Tile of the offered `rate` over the capacity `most`, requests/s; None: of what limits."""
+    """Tile of the offered `rate` divided by the capacity `most`, both requests/s; limit: what is
+    full first. If the rate is unknown (None), the tile names only the limit."""
     if rate is None:
         return _tile("Limited by", theme.title(limit), "The pool that is full first.")
     load_text = amount(rate / most, "share")

@@ -40,7 +40,7 @@ class Snapshot:
 
     @property
     def imbalance(self) -> np.ndarray:
-        """Hottest die over the mean, f8[layers]."""
+        """Load of each layer's hottest die divided by the mean die's, f8[layers]."""
         return self.load.max(axis=1)
 
 
@@ -51,8 +51,8 @@ def instances_of(die_load: pl.DataFrame) -> list[tuple[str, int]]:
 
 
 def moments_of(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
-    """Moments of an instance's recorded load in order; both sides of a rebalance share a number. Of
-    several `after` in a row the last counts."""
+    """Moments at which an instance's load was recorded, in order. Both sides of a rebalance have
+    its number. Of consecutive moments `after` only the last remains."""
     instance_load = die_load.filter(instance_filter(role, instance))
     stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
@@ -106,8 +106,8 @@ def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[
 def iteration_s_around(
     windows: pl.DataFrame, t_s: float, end_s: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Mean iteration (s) before, during, after t_s to end_s, each over as many windows; None where
-    no window has a figure, and all None if none lies in this time."""
+    """Mean iteration times in s (before, during, after) the span t_s to end_s, each over as many
+    windows. None: no figure; all are None if no window overlaps the span."""
     if "iteration_s" not in windows.columns:
         return None, None, None
     begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()

@@ -45,7 +45,7 @@ tags = all_tags and st.pills("Tags", all_tags, selection_mode="multi", key="tags
 
 
 def search_page(limit: int, offset: int = 0) -> Page[Any]:
-    """One page of the rows that the search finds, and the number of all."""
+    """One page of the rows that the search finds, with the number of all rows found."""
     arguments: dict[str, Any] = {"tags": tags, "limit": limit, "offset": offset}
     if shown == "Runs":
         return store.runs.search(text or "", states=stored.STATES[choice], **arguments)

@@ -108,7 +108,7 @@ def _count_act() -> None:
 
 
 def draw_details(rows: Sequence[Row]) -> None:
-    """Draw details of the row if it is the only one: note, question, and why its run ended."""
+    """Draw the selected row's note, question and why its run ended; nothing for several rows."""
     if len(rows) != 1:
         return
     row = rows[0]
@@ -160,7 +160,8 @@ def draw_note_form(rows: Sequence[Row]) -> None:
 
 
 def _save_note(row_ids: list[str], key: str) -> None:
-    """Callback: store the form with this key: of one row all fields, of several the added tags."""
+    """Callback: store the note form whose widgets have this key. One row gets all its fields;
+    several rows get the new tags."""
     note_store, form = session.store().notes, st.session_state
     old_notes = note_store.notes_on(row_ids)
     with session.toast_refusals("lock"):
@@ -222,7 +223,7 @@ def draw_actions(rows: Sequence[Row], *, runs: bool) -> None:
 
 
 def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
-    """Callback: carry out acts, each refusal as a toast."""
+    """Callback: call each of these functions; a refusal becomes a toast."""
     _count_act()
     for act in acts:
         with session.toast_refusals("lock"):
@@ -237,7 +238,8 @@ def _load_scenario(digest: str) -> Scenario | None:
 
 
 def _draw_deletion(row_ids: list[str], delete: Callable[[str], Undo], kind: str) -> None:
-    """Draw the button that deletes rows, after a question; delete: of one id; kind: their noun."""
+    """Draw the button that deletes rows after a confirmation. delete: deletes one id, returns how
+    to undo it. kind: noun of the rows."""
     with st.popover(
         "Delete", icon=":material/delete:", disabled=not row_ids, width="content",
         key=key_after_acts("delete"), on_change="rerun",
@@ -249,7 +251,8 @@ def _draw_deletion(row_ids: list[str], delete: Callable[[str], Undo], kind: str)
 
 
 def delete_all(row_ids: list[str], delete: Callable[[str], Undo], kind: str) -> None:
-    """Callback: delete rows; refused ones are reported in toasts, the others can be restored."""
+    """Callback: delete rows. Refusals become toasts; rows that were deleted can be restored.
+    delete, kind: see `_draw_deletion`."""
     _count_act()
     refusals, undo_acts = [], []
     for row_id in row_ids:

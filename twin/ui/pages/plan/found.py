@@ -24,7 +24,7 @@ LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances
 
 
 def draw_progress(status: Mapping[str, Any]) -> None:
-    """Draw the best deployments, relaxations and the front so far, while a plan goes on."""
+    """Draw what a plan has found so far (`status`): best deployments, relaxations, the front."""
     if rows := status.get("so_far"):
         st.markdown("**Best so far**, with one seed")
         st.dataframe([_row_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
@@ -34,7 +34,7 @@ def draw_progress(status: Mapping[str, Any]) -> None:
 
 
 def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
-    """Draw a plan's answer: conclusion, ranking, front, effects of each choice, downloads."""
+    """Draw a plan's answer (`found`): conclusion, ranking, front, effects, downloads."""
     scenario = plan.scenario
     # Relaxations are a table of their own.
     first_sentence, *other_sentences = answer_sentences({**found, "relaxations": []})
@@ -75,7 +75,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
 
 
 def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the smallest relaxation of each limit that makes a deployment fit; nothing if none."""
+    """Draw each limit's smallest relaxation with which a deployment fits; nothing if no rows."""
     if rows:
         run_time = words.duration(max(row.get("run_s", 0.0) for row in rows))
         st.markdown(
@@ -86,7 +86,7 @@ def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the table of ranked deployments, and buttons that run, compare or take marked ones."""
+    """Draw the ranked deployments as a table, and buttons to run, compare or edit selected ones."""
     ranks = [f"{row['rank']}{' =' if row['equal_to_first'] else ''}" for row in rows]
     cells = [_row_cells(rank, row, plan.survives) for rank, row in zip(ranks, rows, strict=True)]
     event = st.dataframe(cells, hide_index=True, placeholder="–", on_select="rerun",
@@ -130,7 +130,7 @@ def scenario_of(plan: Plan, row: Mapping[str, Any]) -> Scenario:
 
 
 def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
-    """Cells of a deployment in the table, by column; survives: losses that have a column each."""
+    """Cells of a deployment's row in the table, by column. survives: losses, each with a column."""
     summary = row["summary"]
     margins = row.get("margins", {})
     cells = {

@@ -27,7 +27,8 @@ def plans() -> Plans:
 
 
 def draw_fit_button() -> None:
-    """Draw a button that scales a refused draft's deployment to its machine, if that would do."""
+    """Draw a button that scales the deployment to the NPUs of the machine. Draws nothing unless the
+    draft is refused and a scaled deployment fits."""
     if not session.refusal():
         return
     draft = session.draft_with_pending()
@@ -44,7 +45,8 @@ def draw_fit_button() -> None:
 
 
 def draw_form(shown: Plan | None) -> Plan:
-    """Draw the form of a plan, filled by `shown`; returns the new plan. Raises PlanError."""
+    """Draw the form of a plan; returns the new plan. shown: the plan on the page, whose limits fill
+    the form if it is of the same scenario. Raises PlanError."""
     draft = session.draft()
     previous_plan = shown if shown and words.differ_in_words_only(shown.scenario, draft) else None
     values: dict[str, Any] = previous_plan.model_dump(exclude={"scenario"}) if previous_plan else {}

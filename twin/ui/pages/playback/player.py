@@ -83,7 +83,8 @@ def player_message(
     scenario: Scenario, tables: Mapping[str, pl.DataFrame], instances: Sequence[Instance],
     net: Network,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the browser's player gets of a run; tables: TABLES, and "seats" if there is one."""
+    """Message of a run for the browser's player. tables: TABLES by name, and "seats" if the run has
+    it. net: the fabric of the run."""
     windows = tables["windows"]
     window_count = windows.height
     has_pool = scenario.memory_pool.enabled and POOL in windows.columns
@@ -121,7 +122,7 @@ def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
 
 
 def _instance_numbers(frame: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]) -> Array:
-    """Number of each row's instance, i8[rows]; -1 if the scenario does not place it."""
+    """Number of each row's instance, i8[rows], by its (role, index); -1 if it is not placed."""
     keys = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
     return np.fromiter((instance_number.get(key, -1) for key in keys), np.int64, frame.height)
 
@@ -130,8 +131,8 @@ def _seat_rows(
     seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
     instance_number: Mapping[tuple[str, int], int],
 ) -> list[list[int]]:  # fmt: skip
-    """Rows [instance, first die, end die, first window, end window] of where instances are; without
-    the table `seats` over all windows."""
+    """Where each instance is: rows [instance, first die, end die, first window, end window], ends
+    exclusive. seats: None if the run has no such table; then places hold for all windows."""
     if seats is None:
         return [[k, first_die, last_die + 1, 0, windows.height]
                 for k, i in enumerate(instances) for first_die, last_die in i.spans()]  # fmt: skip
@@ -152,7 +153,8 @@ def _seat_rows(
 def _figures_by_window(
     frame: pl.DataFrame, windows: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]
 ) -> dict[str, str]:
-    """Figures of instances (MEASURED) by name, each as base64 of f4[windows, instances]."""
+    """Figures of instances (those of MEASURED in `frame`) by name, each as base64 of f4[windows,
+    instances]. instance_number: by (role, index)."""
     window_of, instance_of = _window_of(frame, windows), _instance_numbers(frame, instance_number)
     is_placed, packed_figures = instance_of >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
@@ -170,7 +172,8 @@ def _floats(column: pl.Series) -> Array:
 def _bytes_by_series(
     traffic: pl.DataFrame, windows: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]
 ) -> tuple[list[list[Any]], Array]:
-    """Series as [plane, class, instance], and their bytes f8[series, windows]."""
+    """Series [plane, class of traffic, instance number] of the table `traffic`, and their bytes
+    f8[series, windows]. instance_number: by (role, index)."""
     window_of = _window_of(traffic, windows)
     instance_of = _instance_numbers(traffic, instance_number)
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
@@ -186,8 +189,9 @@ def _shares(
     shares: pl.DataFrame, windows: pl.DataFrame, series: Sequence[Sequence[Any]], planes: int,
     instance_number: Mapping[tuple[str, int], int],
 ) -> dict[str, str]:  # fmt: skip
-    """Shares of each series' bytes as packed columns: series, node, column (UB sub-planes, RDMA,
-    VPC), direction (0 out, 1 in), share, and the windows from which and until which they hold."""
+    """How the bytes of each series divide over nodes and planes, as packed columns: series, node,
+    column (UB sub-planes, RDMA, VPC), direction (0 out, 1 in), share, first and end window. planes:
+    number of UB sub-planes."""
     starts_s = windows["t_s"].to_numpy()
     series_index = {tuple(key): k for k, key in enumerate(series)}
     rows: list[tuple[float, ...]] = []
@@ -209,7 +213,8 @@ def _shares(
 
 
 def _capacities(links: pl.DataFrame, nodes: int, planes: int) -> Array:
-    """Bytes/s of one direction by node and plane, f8[nodes, planes + 2]; NaN without a link."""
+    """Bytes/s in one direction by node and plane (UB sub-planes, RDMA, VPC), f8[nodes, planes + 2];
+    NaN where there is no link. planes: number of UB sub-planes."""
     capacities = np.full((nodes, planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row["capacity_bytes_per_s"]:
@@ -221,7 +226,8 @@ def _capacities(links: pl.DataFrame, nodes: int, planes: int) -> Array:
 def _curves(
     windows: pl.DataFrame, curves: Sequence[tuple[str, str, str, float, str]]
 ) -> list[dict[str, Any]]:
-    """Messages of the curves whose column `windows` has: title, unit, colour, packed values."""
+    """Messages of curves: title, unit, colour, packed values. Left out are curves without values.
+    curves: (column of `windows`, title, unit, factor from SI, key of its colour in theme.ROLE)."""
     queues = [name for name in WAITING if name in windows.columns]
     frame = windows.with_columns(waiting=pl.sum_horizontal(*queues) if queues else pl.lit(None))
     return [
@@ -269,7 +275,8 @@ def film_of_run(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 
 @st.fragment
 def draw_player(row: RunRow, scenario: Scenario) -> None:
-    """Draw the player; its resting view goes into the address, and no more is redrawn."""
+    """Draw the player of a run. The view is written to the address whenever it comes to rest; only
+    this fragment of the page is then redrawn."""
     view, key = _address_view(), f"playback:{row.id}"
     # It starts with the view of the opened address, not with its own later ones.
     if view not in st.session_state.get(key, {}).values():
@@ -286,7 +293,7 @@ def draw_player(row: RunRow, scenario: Scenario) -> None:
 
 
 def _draw_film(data: dict[str, Any], fabric: Network, key: str) -> dict[str, Any]:
-    """Draw a film (`data`) on its machine; returns the view at rest, {} before there is one."""
+    """Draw the player's message (`data`) on its machine; returns the view at rest, or {}."""
     with st.container(gap=None):
         data |= {"machine": send_geometry(fabric, key)}
         return dict(_player(data=data, key=key, on_view_change=lambda: None).view or {})
@@ -294,14 +301,15 @@ def _draw_film(data: dict[str, Any], fabric: Network, key: str) -> dict[str, Any
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, Any]:
-    """A shipped or live run as the player's message; never changed; digest: cache key."""
+    """Player's message of a shipped or live run; cached by `digest` and shared, so never
+    changed."""
     fabric = build_fabric(_scenario.supernode, session.facts())
     instances, _ = place_instances(_scenario, fabric)
     return player_message(_scenario, _run.tables, instances.instances, fabric)
 
 
 def draw_without_controls(name: str, film: dict[str, Any], fabric: Network) -> None:
-    """Draw a run (`film`: its message) on its machine without controls; no view is returned."""
+    """Draw a run on its machine without controls. film: its player message; name: id of the run."""
     _draw_film({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 
 

@@ -39,7 +39,7 @@ WAITS = "pool reads and other batches"  # of the time of prefill that no operato
 
 
 def can_explain(row: RunRow, scenario: Scenario) -> bool:
-    """Whether the run can be explained: of one model, by the present engine and facts."""
+    """Whether a run can be explained: done, of one model, by the present engine and facts."""
     if scenario.models:
         return False
     same_engine = row.engine_version == load_engine().ENGINE_VERSION
@@ -47,7 +47,7 @@ def can_explain(row: RunRow, scenario: Scenario) -> bool:
 
 
 def draw_card(row: RunRow, scenario: Scenario) -> None:
-    """Draw a card with verdict and tiles, of one size before and after the run is explained."""
+    """Draw a card with verdict and tiles. Its size is the same before and after the explanation."""
     explain_run = _explaining_run(row, scenario)
     done_run = explain_run if explain_run is not None and explain_run.state == "done" else None
     attainment = row.summary.get("slo_attainment")
@@ -86,7 +86,8 @@ def draw_explanation(row: RunRow, scenario: Scenario) -> None:
 
 
 def _explaining_run(row: RunRow, scenario: Scenario) -> RunRow | None:
-    """Run that explains a run: requested here, stored or begun now; None: not wanted yet."""
+    """The run that explains a run: requested here, stored, or started now if the run is short or
+    the visitor wants it. None if there is none."""
     state_key = f"explained:{row.id}"
     if run_id := st.session_state.get(state_key):
         return session.store().runs.get(run_id)
@@ -100,7 +101,7 @@ def _explaining_run(row: RunRow, scenario: Scenario) -> RunRow | None:
 
 
 def _request_explanation(row: RunRow, scenario: Scenario) -> bool:
-    """Start the explanation of a run; returns whether it was accepted, a refusal is a toast."""
+    """Start the explanation of a run; returns whether it was accepted. A refusal is a toast."""
     with session.toast_refusals():
         st.session_state[f"explained:{row.id}"] = session.run(scenario, EXPLAIN)
         return True
@@ -117,7 +118,8 @@ def _offer_explanation(row: RunRow, scenario: Scenario, why: str) -> None:
 
 
 def _headroom_tile(explain_run: RunRow | None) -> dict[str, Any]:
-    """Arguments of the tile of headroom: largest load within the SLO over the present one."""
+    """Arguments of the tile of headroom: largest load within the SLO, divided by the run's load.
+    explain_run: None before the run is explained."""
     if explain_run is None:
         return {"value": "not known yet"}
     summary = explain_run.summary
@@ -204,8 +206,8 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
 
 
 def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
-    """Draw the choice of a request, at first the slowest; returns (criterion, its number). picks:
-    (slowest, median) by criterion; count: requests of the run."""
+    """Draw the choice of a request; returns (criterion, number of the request), at first the
+    slowest. picks: (slowest, median) request by criterion; count: requests of the run."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         criterion = st.segmented_control(
             "Slowest by", list(picks), default=next(iter(picks)), required=True, key="slowest-by",
@@ -227,7 +229,8 @@ def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tu
 
 
 def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
-    """What instances computed during the stay of each request, by its number; None if unknown."""
+    """For each request, by its number: the passes of its instances during its stay. None where they
+    are unknown; a re-run that takes long waits for a click."""
     no_passes: list[Inside | None] = [None] * len(numbers)
     if not can_explain(row, scenario):
         return no_passes
@@ -247,7 +250,8 @@ def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | 
 
 
 def _seconds_to_first_token(row: Mapping[str, Any], passes: Inside | None) -> dict[str, float]:
-    """A request's seconds by part to the first token, prefill by operator if `passes` has them."""
+    """Seconds to a request's first token, by part. row: its stamps. passes: divides prefill by
+    operator; None if unknown."""
     parts_s: dict[str, float] = {}
     for name, stage_s in stage_times(row).items():
         if name == "prefill" and passes is not None and passes.prefill:
@@ -259,7 +263,7 @@ def _seconds_to_first_token(row: Mapping[str, Any], passes: Inside | None) -> di
 
 
 def _part_name(operator: str) -> str:
-    """Name of the part of prefill that an operator takes; '': what no operator accounts for."""
+    """Name of the part of prefill that an operator takes; operator '' stands for waiting."""
     return f"prefill: {theme.title(operator).lower() if operator else WAITS}"
 
 
@@ -267,7 +271,8 @@ def _request_sentence(
     number: int, times_s: Mapping[str, float], median_times_s: Mapping[str, float],
     request: Mapping[str, Any], median: Mapping[str, Any],
 ) -> str:  # fmt: skip
-    """Sentence on a request's seconds by part next to the median request's, and both TPOTs."""
+    """Sentence that compares a request with the median request, by their seconds to the first token
+    by part, and by TPOT. request, median: their rows of the table of requests."""
     total_s, median_total_s = sum(times_s.values()), sum(median_times_s.values())
     excess_s = {name: part_s - median_times_s.get(name, 0.0) for name, part_s in times_s.items()}
     worst_part = max(excess_s, key=lambda name: excess_s[name], default="")
@@ -304,7 +309,8 @@ def _description_of(row: Mapping[str, Any]) -> str:
 
 
 def _draw_decoding(rows: Sequence[Mapping[str, Any]], passes_of: Sequence[Inside | None]) -> None:
-    """Draw decoding of a request and of the median one: wait, iterations, tokens; if both known."""
+    """Draw how a request and the median request decoded: wait, iterations, tokens. rows, passes_of:
+    of these two requests. Nothing is drawn if passes are unknown."""
     figures = [
         {
             "Decode wait": seconds(passes.decode_wait_s),

@@ -268,7 +268,7 @@ def _hit_ratio(run: str, width_s: float) -> pl.DataFrame:
 
 
 def _hold_sentence(by_node: pl.DataFrame) -> str:
-    """Sentence on how much hot memory servers prolonged reads; by_node: `held_s` of each."""
+    """Sentence on how much busy memory servers prolonged reads, by the column `held_s`."""
     total_s = float(by_node["held_s"].sum())
     if total_s <= 0:
         return "No read waited for a hot server: their ports had room for all."
@@ -310,7 +310,7 @@ def draw_faults(row: RunRow, scenario: Scenario) -> None:
 
 @st.cache_data(show_spinner="Looking at the faults", max_entries=100)
 def dips_of_run(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """What each fault of a run cost, cached; limits: of the SLO."""
+    """What each fault of a run cost; cached. Limits: TTFT and TPOT of the SLO."""
     requests: pl.DataFrame = session.store().runs.table(run, "requests", COLUMNS)
     tables = {name: record.table(run, name) for name in ("events", "windows")}
     return dips_of_faults(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)

@@ -95,7 +95,7 @@ def draw_tiles(row: RunRow, scenario: Scenario, excluded_keys: Sequence[str] = (
 def tile_rows(
     summary: Mapping[str, Any], s: Scenario, keys: Container[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Arguments of `st.metric` for each figure of a run's summary; keys: of which, None: of all."""
+    """Arguments of `st.metric` for figures of a run's summary. keys: metrics shown; None: all."""
     tiles, estimates = [], () if s.models else figure_bands(s, session.facts(), run=True)
     estimate_by_metric = {estimate.figure.metric: estimate for estimate in estimates}
     for metric in metrics_at("tile"):
@@ -122,7 +122,7 @@ def tile_rows(
 
 
 def draw_validity(row: RunRow, scenario: Scenario) -> None:
-    """Draw whether laws held, the time that figures count, notes, error bands, gaps in evidence."""
+    """Draw what figures are worth: laws, counted time, notes, error bands, gaps in evidence."""
     broken_laws = [check for check in row.checks if not check["ok"]]
     laws_text, icon = f"All {len(row.checks)} laws held", ":material/verified:"
     if broken_laws:
@@ -158,8 +158,8 @@ def draw_validity(row: RunRow, scenario: Scenario) -> None:
 
 
 def missed_early_sentence(summary: Mapping[str, Any], s: Scenario) -> str:
-    """Sentence for a run whose percentiles keep the SLO and whose share of requests does not: TTFT
-    is of first tokens after the warm-up, the share of requests that finish after it; or ''."""
+    """Sentence if percentiles meet the SLO but too few requests do; otherwise ''. Percentiles of
+    TTFT count first tokens after the warm-up, the share counts requests that finish after it."""
     share, slo_limits = summary.get("slo_attainment"), (
         ("ttft_s_p99", s.slo.ttft_s), ("tpot_s_p99", 1e-3 * s.slo.tpot_ms),
     )  # fmt: skip
@@ -210,7 +210,8 @@ def draw_downloads(row: RunRow, scenario: Scenario) -> None:
 def download_makers(
     store: Store, row: RunRow, scenario: Scenario, choice: str, rows: int | None
 ) -> dict[str, Callable[[], bytes]]:
-    """Functions that make the download `choice`, by the name of their format; rows: of a table."""
+    """Functions that make the files of the download `choice`, by name of the format. rows: number
+    of rows if it is a table, otherwise None."""
     if choice == WHOLE:
         return {"Archive": lambda: export_runs(store, row.id)}
     if choice == QUESTION:

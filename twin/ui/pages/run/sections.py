@@ -174,8 +174,8 @@ def draw_load(row: RunRow, scenario: Scenario) -> None:
 
 
 def held_by_attention_dies(ranks: pl.DataFrame) -> pl.DataFrame:
-    """The table `ranks` with requests and KV on the dies that do attention. Where experts have dies
-    of their own (AFD), a run counts an even part of an instance's requests on each of its dies."""
+    """The table `ranks` with requests and KV assigned to attention dies. With separate expert dies
+    (AFD), a run records them evenly over all dies of an instance."""
     instance_tables = [ranks.clear()]
     for ranks_of_one in ranks.partition_by("role", "instance", maintain_order=True):
         dies = np.flatnonzero(ranks_of_one["expert_load"].is_null().to_numpy())
@@ -265,7 +265,7 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
-    """Row of a field in the table: its value, read unless given, or why it has no effect."""
+    """Row of a field in the table: its value, or why it has no effect. value: None to read it."""
     idle_reason = why_idle(path, scenario)
     value = value_of(scenario, path) if value is None else value
     return {

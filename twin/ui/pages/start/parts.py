@@ -113,7 +113,7 @@ def draw_sliders(draft: Scenario) -> None:
 
 @st.cache_resource(show_spinner=False, max_entries=20)
 def _shipped_run(digest: str, _draft: Scenario) -> Shipped | None:
-    """Run of a scenario that came with the project, None without one; digest: the cache's key."""
+    """Shipped run of a scenario, None if there is none. digest: of the scenario, for the cache."""
     return find_shipped(_draft)
 
 
@@ -189,7 +189,7 @@ def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
 
 
 def draw_picture(draft: Scenario) -> bool:
-    """Draw the machine with its instances, or why there is none; returns whether it plays a run."""
+    """Draw the machine with its instances; returns whether a run plays or nothing is drawn."""
     try:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
@@ -208,7 +208,8 @@ def draw_picture(draft: Scenario) -> bool:
 
 
 def find_presets(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
-    """Presets whose key has a part in `shelf`; with a search text, all that contain each word."""
+    """Presets on a shelf: their key contains one of the texts in `shelf`. If a search text
+    (`sought`) is given, all presets that contain each of its words instead."""
     shelf, search_words = tuple(shelf), sought.lower().split()
     if not search_words:
         return [preset for preset in presets if any(word in preset[0] for word in shelf)]

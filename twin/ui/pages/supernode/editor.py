@@ -65,7 +65,8 @@ def set_fields(fields: dict[str, Any]) -> bool:
 
 
 def set_factors(factors_by_elements: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
-    """Set factors of capacity or latency on elements or links, all or none; returns whether set."""
+    """Set factors of capacity or latency on elements or links; returns whether they were set, all
+    or none. factors_by_elements: pairs of (elements, {"capacity" or "latency": factor})."""
     edits = session.draft().supernode.edits
     try:
         for elements, factors in factors_by_elements:
@@ -78,7 +79,8 @@ def set_factors(factors_by_elements: Iterable[tuple[Iterable[Element], dict[str,
 
 
 def restore_elements(names: Sequence[Element]) -> bool:
-    """Remove the edits of elements, of what they contain, and of links; returns whether valid."""
+    """Remove the edits of elements (names) and of their parts, and of links (pairs of names).
+    Returns whether the result is valid."""
     link_ends = [{name, (name[1], name[0])} for name in names if not isinstance(name, str)]
     edits = session.draft().supernode.edits
     edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in link_ends))
@@ -93,8 +95,8 @@ def restore_elements(names: Sequence[Element]) -> bool:
 
 
 def seat_by_hand(instance: str, element: str) -> bool:
-    """Put an instance ("decode 0") on the NPUs of an element and those that follow, by hand.
-    Instances that it displaces are packed anew, the others stay. Returns whether it is possible."""
+    """Put an instance ("decode 0") on the NPUs of an element and those that follow. Instances on
+    these NPUs are placed anew, all others keep their places. Returns whether this is possible."""
     role, _, index = instance.partition(" ")
     draft = session.draft()
     fabric = fabric_of(draft.supernode)
@@ -120,8 +122,8 @@ def seat_by_hand(instance: str, element: str) -> bool:
 
 
 def _seat_rows(instance: Instance, net: Network) -> Iterator[dict[str, Any]]:
-    """Rows of `deployment.seats` that put an instance where it is: one for its last unbroken part,
-    and one for each NPU before it."""
+    """Rows of `deployment.seats` that put an instance where it is. Its NPUs may form several
+    ranges: the last range needs one row, the others one row per NPU."""
     last_begin = net.npu[instance.spans()[-1][0]]
     for npu in sorted({*net.npu[[*instance.die_of_rank]].tolist()}):
         if npu <= last_begin:
@@ -185,7 +187,8 @@ def changed_edits(
     edits: Sequence[Edit], names: Iterable[Element], *, capacity: float | None = None,
     latency: float | None = None,
 ) -> tuple[Edit, ...]:  # fmt: skip
-    """Edits with factors set on elements, without those that change nothing. Raises ValueError."""
+    """Edits with new factors on the elements `names`; None keeps a factor. Edits without any effect
+    are removed. Raises ValueError for too many edits."""
     edit_of = {(spelling(e.element), spelling(e.to)): e for e in edits}
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name
@@ -207,8 +210,8 @@ def changed_edits(
 def edits_without(
     edits: Sequence[Edit], names: Iterable[str], fabric: Network
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
-    """Edits without those of named elements and of what is within them; and, of the remaining ones,
-    those of elements that contain a named one."""
+    """(edits that remain after removal, wider edits). Removed are edits of the elements `names` and
+    of their parts. Wider edits are remaining ones of elements that contain a named one."""
     vertices_of = fabric.names.find
     vertices = {vertex for name in names for vertex in vertices_of(name)}
     edits_left, wider_edits = [], []

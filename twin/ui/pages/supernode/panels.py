@@ -74,8 +74,9 @@ class Headline(NamedTuple):
 
 
 def price_key(net: Network) -> Key:
-    """Function that returns a key of an instance, equal for instances with equal prices: same
-    positions in alike nodes, or, with links from node to node, the same dies."""
+    """Make a function that returns a key of an instance; instances with equal keys have equal
+    prices. Keys hold the dies' positions in their nodes and the rates of these nodes' links. If
+    nodes are linked directly, they hold the dies' numbers."""
     tail_node, head_node = net.node[net.tail], net.node[net.head]
     has_direct_links = bool(((tail_node >= 0) & (head_node >= 0) & (tail_node != head_node)).any())
     node_of_link = np.maximum(tail_node, head_node)
@@ -85,7 +86,7 @@ def price_key(net: Network) -> Key:
     link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(link_begin)]
 
     def key_of_instance(instance: Instance) -> tuple[bytes, ...]:
-        """Bytes of the dies' positions and of their nodes' links; or of the dies' numbers."""
+        """Key of an instance, as `price_key` describes it."""
         if has_direct_links:
             return (np.array(instance.die_of_rank).tobytes(),)
         node_of_die, position = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
@@ -98,7 +99,8 @@ def price_key(net: Network) -> Key:
 
 @lru_cache(maxsize=16)
 def headlines(s: Scenario, fabric: Network) -> list[Headline]:
-    """Prices that matter to the deployment: of experts' exchange, KV transfer and pool reads."""
+    """Prices that matter to the deployment: all-to-all among dies, KV transfer, memory pool reads.
+    Empty if its instances cannot be placed."""
     try:
         instances = place(s, fabric).instances
     except HardwareError:  # the answer above the prices says why
@@ -129,7 +131,8 @@ def headlines(s: Scenario, fabric: Network) -> list[Headline]:
 
 
 def link_shares(s: Scenario, net: Network, traffic: str) -> np.ndarray[Any, Any]:
-    """Used share of each directed link, f8[links], if all instances send `traffic` at once."""
+    """Share of each directed link's capacity that is used, f8[links], while every instance sends
+    traffic of this class (of TRAFFIC) as fast as it can."""
     used_share = np.zeros(net.capacity.size)
     for load in _loads(s, net, place(s, net).instances, traffic):
         bytes_per_s, _ = load.rate_alone(net)
@@ -139,7 +142,7 @@ def link_shares(s: Scenario, net: Network, traffic: str) -> np.ndarray[Any, Any]
 
 
 def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
-    """Loads of all instances in a class of TRAFFIC; experts: of prefill only if none decodes."""
+    """Loads of instances for a class of TRAFFIC; "experts": prefill only if no die decodes."""
 
     def dies_of(*roles: str) -> list[int]:
         """Dies of instances of these roles."""
@@ -160,7 +163,8 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 def _hand_off_price(
     fabric: Network, instances: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
-    """Price of KV transfer at an instance's slowest die, its rate over the mean collision."""
+    """Price of KV transfers at an instance's slowest die. Its rate is divided by the mean collision
+    factor, by which hashed flows slow each other down."""
     collision = prices.transfer_collision(
         fabric, ((i.role, i.die_of_rank) for i in instances), plane
     )
@@ -175,7 +179,8 @@ def _slowest_headline(
     label: str, per: str, instances: Sequence[Instance], key_of: Key,
     price_of: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
-    """Headline of the lowest rate among instances, one priced per key; per: whose rate it is."""
+    """Headline with the lowest rate of some instances; of those with equal keys one is priced. per:
+    whose rate it is, such as "die"."""
     instance_by_key = {key_of(instance): instance for instance in reversed(instances)}
     try:
         all_prices = [price_of(instance) for instance in instance_by_key.values()]
@@ -192,7 +197,7 @@ def hashed_planes(fabric: Network) -> list[str]:
 
 @lru_cache(maxsize=16)
 def collisions(s: Scenario, fabric: Network) -> Collisions:
-    """Collision factors by kind of traffic and plane, of the instance where they are highest."""
+    """Collision factors by (kind of traffic, plane): the highest of all instances."""
     worst_by: Collisions = {}
     for traffic, load in _traffic_loads(s, fabric):
         for plane, collision in load.collisions:
@@ -203,7 +208,7 @@ def collisions(s: Scenario, fabric: Network) -> Collisions:
 
 
 def _traffic_loads(s: Scenario, net: Network) -> Iterator[tuple[str, Load]]:
-    """(kind of traffic, its load) of instances, of those with equal prices of one only."""
+    """Yield (kind of traffic, load) of the instances; of instances with equal prices only one."""
     key_of = price_key(net)
     instances = place(s, net).instances
     distinct_instances = list({(i.role, key_of(i)): i for i in reversed(instances)}.values())[::-1]
@@ -248,7 +253,7 @@ def draw_hashed_flows(draft: Scenario, fabric: Network) -> None:
 
 
 def _collision_sentence(draft: Scenario, planes: list[str], collision_by: Collisions) -> str:
-    """Sentence on what hashed flows cost: TPOT, and the duration of KV transfers."""
+    """Sentence that compares hashed flows with an even split: TPOT and time of KV transfers."""
     even_scenario = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
     hashed, even = formulas.outlook(draft), formulas.outlook(even_scenario)
     clauses = []
@@ -341,7 +346,8 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
 def _chip_tiles(
     totals: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
 ) -> dict[str, tuple[str, str]]:
-    """Tiles by title, (value, meaning), of NPUs, memory, switches; dies: (chip, number of them)."""
+    """Tiles of NPUs, memory and switches: (value, meaning) by title. totals: from `prices.summary`.
+    dies: (chip, number of dies)."""
     nodes, supernodes = totals["nodes"], totals["supernodes"]
     shared_formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
     peaks = {p: sum(die_count * chip.flops[p] for chip, die_count in dies) for p in shared_formats}
@@ -377,7 +383,8 @@ def _chip_tiles(
 
 
 def _rate_tiles(totals: dict[str, float], is_edited: bool) -> dict[str, tuple[str, str]]:
-    """Tiles by title, (value, meaning), of the links' rates; is_edited: some links are edited."""
+    """Tiles of the links' rates: (value, meaning) by title. totals: from `prices.summary`.
+    is_edited: whether the fabric has edits."""
     oversubscription = totals["oversubscription"]
     local_text = "." if oversubscription else ", and none of it leaves the node over UB."
     rdma_tbps, vpc_tbps = (totals[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))

@@ -36,8 +36,8 @@ def names_by_kind(fabric: Network) -> dict[str, list[str]]:
 
 @lru_cache(maxsize=16)
 def rows_of(net: Network, kind: str) -> pl.DataFrame:
-    """Rows of all elements of a kind, or of the links: GB/s that leave each, as built and now; of
-    links also their ends, and latency over that as built."""
+    """Rows of all elements of a kind: name and GB/s that leave them, as built and now. For LINKS,
+    rows of all links: both ends, GB/s as built and now, and latency divided by that as built."""
     picture = layout(built(net))
     if kind == LINKS:
         first_links, _ = picture.net.pairs
@@ -54,7 +54,7 @@ def rows_of(net: Network, kind: str) -> pl.DataFrame:
     is_outgoing = (element_of[net.tail] >= 0) & (element_of[net.tail] != element_of[net.head])
 
     def gb_out(rates: np.ndarray) -> np.ndarray:
-        """GB/s that leave each element, f8[elements], by the rates of all links in bytes/s."""
+        """GB/s that leave each element, f8[elements]; rates: bytes/s of each link."""
         return np.bincount(element_of[net.tail[is_outgoing]], rates[is_outgoing], len(names)) / 1e9
 
     rates = {BUILT: picture.net.capacity, NOW: net.capacity}
@@ -62,7 +62,7 @@ def rows_of(net: Network, kind: str) -> pl.DataFrame:
 
 
 def selection_rows(fabric: Network, names: Sequence[str]) -> pl.DataFrame:
-    """The rows of elements selected in the picture; of a single one, with its links."""
+    """Rows of the elements selected in the picture; for a single element, also its links."""
     kind_items = names_by_kind(built(fabric)).items()
     selected_kinds = [kind for kind, members in kind_items if not set(members).isdisjoint(names)]
     frame = pl.concat([rows_of(fabric, kind) for kind in selected_kinds])
@@ -74,7 +74,7 @@ def selection_rows(fabric: Network, names: Sequence[str]) -> pl.DataFrame:
 
 
 def matching_rows(frame: pl.DataFrame, typed_text: str) -> pl.DataFrame:
-    """Rows of the table with a name that was typed: "L1 20.3, node 7", "20.*"; all if none was."""
+    """Rows with a typed name or part of one: "L1 20.3, node 7", "20.*"; all if none is typed."""
     typed_names = [spelling(name) for name in re.split(r"[,;]", typed_text) if spelling(name)]
     if not typed_names:
         return frame
@@ -127,7 +127,8 @@ def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
 
 
 def set_parts(picked_rows: Sequence[Row], amount: float, unit: str = SHARE) -> None:
-    """Edit picked rows so that each has this share of capacity, GB/s, or multiple of latency."""
+    """Edit the picked rows so that each has this amount: % of its capacity as built (SHARE), GB/s
+    (RATE), or multiple of its latency (WAIT)."""
     edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
     elements_by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked_rows:

@@ -39,7 +39,8 @@ def sweepable_fields() -> list[str]:
 
 
 def default_axis(path: str) -> Axis:
-    """Axis of a sweep over half to twice a field's value, within bounds; or over all options."""
+    """Axis of a sweep of a field from half to twice its value, within its bounds. A field without
+    numbers is swept over all its options."""
     field, value = fields()[path], value_of(session.draft(), path)
     if field.kind is bool:
         return Axis(path, (False, True))
@@ -54,7 +55,9 @@ def default_axis(path: str) -> Axis:
 def draw_axis_choice(
     axis_number: int, url_axis: Axis | None, default: str = "", other_axis: Axis | None = None
 ) -> Axis | None:
-    """Draw the form of an axis, filled by that of the address (`url_axis`); returns it or None."""
+    """Draw the form of an axis; returns the axis, None without a field. axis_number: 0 for the
+    first, 1 for the optional second. url_axis: axis in the address. default: path if there is none.
+    other_axis: its field is not offered."""
     paths = [path for path in sweepable_fields() if other_axis is None or path != other_axis.path]
     first_path = url_axis.path if url_axis and url_axis.path in paths else default
     path = st.selectbox(
@@ -96,12 +99,12 @@ def draw_axis_choice(
 
 
 def runs_of_points(points: Sequence[Point]) -> list[RunRow | None]:
-    """Run of each point: one started here, a finished or an unfinished one; None without."""
+    """Run of each point: started here, finished or unfinished. None if it has none."""
     store, run_ids = session.store(), st.session_state.get(STARTED, {})
     under_way = lists.unfinished_runs()
 
     def run_of(scenario: Scenario) -> RunRow | None:
-        """Run of a scenario: one started here, a finished or an unfinished one; None without."""
+        """Run of a scenario: started here, finished or unfinished. None if it has none."""
         digest = scenario_digest(scenario)
         run = run_ids.get(digest)
         return store.runs.get(run) if run else find_run(store, scenario) or under_way.get(digest)
@@ -136,7 +139,8 @@ def stop_points(rows: Sequence[RunRow | None]) -> None:
 def series(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> Mapping[str, list[Ran]]:
-    """Points along the first axis, with results so far, by the second axis' value as text."""
+    """Points along the first axis, by the value of the second axis as text ('' without one). rows:
+    the run of each point."""
     series_by_name: dict[str, list[Ran]] = {}
     for point, row in zip(points, rows, strict=True):
         if (scenario := point.scenario) is None:

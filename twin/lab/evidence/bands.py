@@ -238,12 +238,14 @@ def _variance_factors(
     fewer than PRIOR rows. projection: f8[rows, rows]; todays, firsts: scaled errors."""
     residuals = projection @ todays
     deviations_by_key: dict[Hashable, list[float]] = {}
-    for groups in ([by_system(error) for error in errors], [by_source(error) for error in errors]):
-        if len(set(groups)) == 1:  # no other is there to predict it
+    for by in (by_system, by_source):
+        rows_by_group: dict[str, list[int]] = {}
+        for row, error in enumerate(errors):
+            rows_by_group.setdefault(by(error), []).append(row)
+        if len(rows_by_group) == 1:  # no other is there to predict it
             continue
-        for group in dict.fromkeys(groups):
-            indices = np.flatnonzero([other == group for other in groups])
-            block_inverse = np.linalg.pinv(projection[np.ix_(indices, indices)])
+        for indices in map(np.array, rows_by_group.values()):
+            block_inverse = np.linalg.inv(projection[np.ix_(indices, indices)])
             predicted = todays[indices] - block_inverse @ residuals[indices]
             spreads = np.sqrt(np.maximum(np.diag(block_inverse), 1e-12))
             for i, row in enumerate(indices[indices < len(firsts)]):  # those come first in a group

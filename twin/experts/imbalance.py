@@ -50,6 +50,7 @@ class Curve(Sequence[float]):
         self.all_points = all_points  # all points, computed by compiled code
 
     def __len__(self) -> int:
+        """Number of points."""
         return self._size
 
     def __getitem__(self, i: int | slice) -> Any:

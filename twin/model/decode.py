@@ -56,8 +56,8 @@ def add_attention(m: LayerCosts, times: float, load: PassLoad, ops: np.ndarray) 
 def _add_moe(
     p: DecodeCosts, m: LayerCosts, times: float, load: PassLoad, sends: bool, ops: np.ndarray
 ) -> float:
-    """Add to ops f8[operators] the seconds of gate and experts of `times` passes through an MoE
-    layer, and if `sends` those of dispatch and combine; returns their sum."""
+    """Add to ops f8[operators] the seconds of gate and experts in `times` passes through an MoE
+    layer and, if `sends`, those of dispatch and combine; returns their sum."""
     gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, m, load)
     ops[_GATE] += gate_s * times
     ops[_EXPERTS] += experts_s * times
@@ -76,8 +76,8 @@ def after_layers_s(
 ) -> float:  # fmt: skip
     """Seconds of an iteration after the layers (drafts, LM heads, sampling), also added to ops
     f8[operators]. The first drafting pass covers all verified positions, later ones one token per
-    request. `requests` and `context` tokens of the busiest rank, `total` requests of all ranks;
-    hot, wire: load of the hottest die and of the fullest link over the mean."""
+    request. requests, context: requests and context tokens of the busiest rank; total: requests of
+    all ranks; hot, wire: load of the hottest die and of the fullest link, divided by the mean."""
     query_tokens, passes, drafter = p.query_tokens, p.passes, p.drafter
     mtp_s = 0.0
     head_s = roofline_s(p.head.flop * query_tokens * requests, p.head.weight) + p.head.fixed
@@ -110,12 +110,13 @@ def after_layers_s(
 def launch_gap_s(
     p: DecodeCosts, busy: float, total: float, tokens: float, pieces: bool, ops: np.ndarray
 ) -> float:
-    """Seconds, also added to ops f8[operators], that the host adds to an iteration whose NPU is
-    `busy` seconds: the gap between iterations, and what the launch of 1 + k graphs and the output
-    of `total` requests take beyond the NPU's time, since the host works while a graph runs (arXiv
-    2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a graph adds
-    that time for each graph, and one that does not work ahead what it does for each request. More
-    `tokens` per rank, or `pieces` of prompts, than were captured are launched by kernel."""
+    """Seconds, also added to ops f8[operators], that the host adds to an iteration in which the NPU
+    is `busy` seconds: the gap between iterations, and the time beyond the NPU's that it takes to
+    launch 1 + k graphs and to output tokens of `total` requests, since the host works while a graph
+    runs (arXiv 2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a
+    graph adds that time for each graph, and one that does not work ahead the time for each request.
+    A pass with more `tokens` per rank than the largest captured one (`pieces`: one with prompts) is
+    launched kernel by kernel."""
     host = p.host
     host_s = host.launch * (1.0 + p.passes) + host.answer * total + host.sync
     is_captured, kernels_s = host.captured <= 0.0 or tokens <= host.captured, host.kernels
@@ -138,7 +139,7 @@ def layers_in_sequence_s(p: DecodeCosts, layers: float, load: PassLoad, ops: np.
 
 @kernel
 def best_split(p: DecodeCosts, load: PassLoad) -> tuple[int, float]:
-    """(index of the split of cores whose longer stream is shortest, seconds of a layer with it);
+    """(index of the split of cores whose longer stream is shortest, seconds of a layer with it).
     load: of one microbatch. Cores adjust to the load (arXiv 2506.12708v2 section 4.2.3)."""
     low_index, high_index = 0, int(p.ways) - 1
     while low_index < high_index:  # more cores for attention: its stream shortens, the other grows
@@ -160,8 +161,9 @@ def best_split(p: DecodeCosts, load: PassLoad) -> tuple[int, float]:
 def _add_two_microbatches(
     p: DecodeCosts, m: LayerCosts, layers: float, load: PassLoad, ops: np.ndarray
 ) -> float:
-    """Add seconds of `layers` MoE layers of two microbatches to ops f8[operators]; returns the sum.
-    Split cores: the longer stream counts; else all computing, and the exchange it does not hide."""
+    """Add the seconds of `layers` MoE layers with two microbatches to ops f8[operators]; returns
+    their sum. On split cores only the longer stream counts; otherwise all computing, and the part
+    of the exchange that it does not hide."""
     if p.layout.expert_dies > 0.0:
         return _add_ring(p, m, layers, load, 2.0, ops)
     stage_s = stage_seconds(p, m, load)
@@ -183,7 +185,7 @@ def _add_two_microbatches(
 def _add_ring(
     p: DecodeCosts, m: LayerCosts, layers: float, load: PassLoad, many: float, ops: np.ndarray
 ) -> float:
-    """Add to ops f8[operators] the seconds of `layers` in which `many` microbatches go round
+    """Add to ops f8[operators] the seconds of `layers` in which `many` microbatches circulate
     between attention and expert dies; returns their sum. A stage counts by its share of a round."""
     stage_s = stage_seconds(p, m, load)
     layers_s = ring_s(stage_s, many) * layers
@@ -204,12 +206,13 @@ def decode_iteration_s(
     p: DecodeCosts, requests: np.ndarray, context: np.ndarray, first: int, count: int,
     hot_tokens: np.ndarray, hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds of one decode iteration of the instance on ranks first..first+count.
+    """Seconds of one decode iteration of the instance on ranks first..first + count - 1.
 
-    requests i8[R] running requests of each rank; context f8[R] their context tokens summed;
-    hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
-    at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
-    seconds of each operator on the critical path added, in all exactly what is returned."""
+    requests i8[R]: running requests of each rank; context f8[R]: sum of their context tokens;
+    hot_tokens f8[G], hot_factor f8[G]: load of the hottest die divided by the mean, by tokens that
+    enter an MoE layer at once; with hot_factor f8[2 G] the hottest node's follows. ops
+    f8[len(DECODE_OPERATORS)]: the seconds of each operator on the critical path are added to it;
+    their sum is the result."""
     slow_rank, most_requests, all_requests = layer.rank_loads(p, requests, context, first, count)
     if all_requests == 0:
         return 0.0
@@ -254,8 +257,8 @@ def decode_iteration_s(
 
 @kernel
 def half_pass(load: PassLoad, domains: float, hot: float, wire: float) -> PassLoad:
-    """Load of one of two microbatches of a pass, as one of `domains` of attention dies sends it;
-    hot, wire: load of the hottest die and of the fullest link over the mean."""
+    """Load of one of two microbatches of a pass, sent by one of `domains` domains of attention
+    dies. hot, wire: load of the hottest die and of the fullest link, divided by the mean."""
     return PassLoad(
         0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total / domains,
         load.dies, hot, wire,
@@ -273,9 +276,9 @@ def dense_layers_s(p: DecodeCosts, load: PassLoad, ops: np.ndarray) -> float:
 
 @kernel
 def decode_hbm_bytes(p: DecodeCosts, requests: float, context: float, ranks: float) -> float:
-    """HBM bytes moved by all dies of an instance with `ranks` in one iteration (weights, KV);
-    requests, context: requests and their tokens of all ranks. Weights count once for each group of
-    requests that is in a pipeline stage of its own, unused experts not at all."""
+    """HBM bytes (weights, KV) that all dies of an instance with `ranks` move in one iteration.
+    requests, context: requests of all ranks and their context tokens. Weights count once for each
+    group of requests in a pipeline stage of its own; weights of unused experts do not count."""
     demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers + p.modules
     draft_passes = p.passes - p.modules  # of a drafter that is no part of the model
@@ -305,9 +308,9 @@ def decode_hbm_bytes(p: DecodeCosts, requests: float, context: float, ranks: flo
 
 @kernel
 def decode_flops(p: DecodeCosts, requests: float, context: float) -> float:
-    """FLOPs that all dies of an instance compute in one iteration; requests, context: requests and
-    their tokens of all ranks. Every layer and the head see all verified positions; the first pass
-    that drafts too, later ones one token a request, and each ends in the head for one token."""
+    """FLOPs that all dies of an instance compute in one iteration. requests, context: requests of
+    all ranks and their context tokens. Every layer and the head see all verified positions. So does
+    the first drafting pass; later ones see one token a request; each ends in the head for one."""
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     rank_dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products

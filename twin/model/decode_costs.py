@@ -25,8 +25,8 @@ from twin.model.switches import switch_decode, switch_mode
 def decode_costs(
     x: Setting, drafts: int, microbatch: str, colocated: bool = False
 ) -> c.DecodeCosts:
-    """Coefficients of a decode instance with `drafts` per iteration; microbatch: `off`, `on` or
-    `auto`. Unless cores are split, one microbatch computes during the exchange of the other."""
+    """Coefficients of a decode instance with `drafts` tokens per iteration. microbatch: "off", "on"
+    or "auto". Unless cores are split, one microbatch computes while the other is exchanged."""
     core_splits = [] if colocated else x.core_splits
     shape, query_tokens = x.shape, 1 + drafts
     in_turn = not core_splits or x.expert_dies > 0
@@ -68,8 +68,8 @@ def decode_costs(
 
 
 def _add_drafter(costs: c.DecodeCosts, x: Setting, query: int) -> c.DecodeCosts:
-    """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer;
-    query: tokens of a request that an iteration verifies."""
+    """The costs with the coefficients of the layer that drafts: the MTP module, or a drafter's own
+    layer. query: tokens of a request that an iteration verifies."""
     if (own_setting := x.drafter_setting) is None:
         start_product = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
@@ -113,13 +113,13 @@ def _add_drafter(costs: c.DecodeCosts, x: Setting, query: int) -> c.DecodeCosts:
 
 
 def _without_host_kv(mode: c.LayerCosts) -> c.LayerCosts:
-    """Coefficients of a layer without KV in host memory, as is the layer that drafts."""
+    """Coefficients of a layer with all its KV on the die, as for the layer that drafts."""
     return replace(mode, core=replace(mode.core, ahead=0.0, fetch=0.0, fetch_start=0.0))
 
 
 def _later_pass_core(drafter_setting: Setting, x: Setting) -> c.DecodeCore:
-    """Attention core of drafting passes after the first, whose selected tokens they use again;
-    drafter_setting: setting of the layer that drafts."""
+    """Attention core of drafting passes after the first, which use the first pass's selected tokens
+    again. drafter_setting: setting of the layer that drafts."""
     own_layer = c.LayerCosts(core=_core_coefficients(drafter_setting, 1, WHOLE))
     return replace(_without_host_kv(_wait_for_slowest(own_layer, x)).core, select=0.0)
 
@@ -170,8 +170,8 @@ def _pipeline_costs(x: Setting) -> c.Pipeline:
 
 def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
-    delay: iterations that prompts wait for ranks without one. Such ranks decode while another
-    computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
+    delay: iterations that prompts wait until other ranks have one too. Otherwise ranks decode while
+    another computes a prompt; so prompts have own passes only with one rank or a delay."""
     are_apart = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
     cached_work = o.cached_up(x.shape, x.formats)
@@ -191,8 +191,8 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
 
 
 def _prompt_sum_collective(x: Setting) -> c.Collective:
-    """Coefficients of two all-reduces in place of dispatch and combine, where ranks with prompts
-    gather by sums of all their tokens: none is padded to those of the fullest rank."""
+    """Coefficients of the two all-reduces that replace dispatch and combine in passes with prompts
+    (`prompt_sums`): no rank is padded to the tokens of the fullest. 0 where none are replaced."""
     if x.summing_network is None or x.is_one_rank or x.machine.prompt_sums <= 0.0:
         return c.Collective()
     traffic = x.traffic(x.optimisations.multi_stream, prompts=True)
@@ -225,8 +225,8 @@ def _layer_coefficients(
     x: Setting, query: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
     in_turn: bool = False,
 ) -> c.LayerCosts:  # fmt: skip
-    """Coefficients of a layer's operators with `query` tokens per request, on these cores of the
-    attention and MoE streams. in_turn: whether microbatches take turns on all cores."""
+    """Coefficients of a layer's operators with `query` tokens per request. attention, moe: cores of
+    the two streams; in_turn: whether microbatches take turns on all cores."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_coefficients(x, traffic, moe)
     mode = _attention_coefficients(x, query, attention)
@@ -264,8 +264,8 @@ def _attention_coefficients(x: Setting, query: int, cores: Cores) -> c.LayerCost
 
 
 def _collective_coefficients(x: Setting, name: str, where: Where, cores: Cores) -> c.Collective:
-    """Coefficients of the collectives of parallelism `name` at a place of a layer (`where`), in
-    sequence, per token of the rank: each takes what half an all-reduce of its bytes takes."""
+    """Coefficients per token of a rank of the collectives of a parallelism (`name`) at a place of a
+    layer (`where`), in sequence: each takes as long as half an all-reduce of its bytes."""
     if (group := x.groups.get(name)) is None:
         return c.Collective()
     collectives = x.collectives(name, where)
@@ -280,8 +280,8 @@ def _collective_coefficients(x: Setting, name: str, where: Where, cores: Cores) 
 
 
 def _norms_s(x: Setting) -> float:
-    """Seconds of norms over all heads that the dies of a rank share on NVIDIA, beyond those of one
-    head: squares are summed in a kernel of their own, and over the dies by a small all-reduce."""
+    """Seconds that norms over all heads take on the dies of a rank beyond norms of one head, on
+    NVIDIA: squares are summed in a kernel of their own, and over the dies by a small all-reduce."""
     if (group := x.groups.get("heads")) is None or x.machine.family != "nvidia":
         return 0.0
     return x.shape.norm_sums * (x.gap_s + 2.0 * half_all_reduce(x.machine, x.facts, group).start_s)
@@ -299,8 +299,8 @@ def _logits_collective(x: Setting) -> c.Collective:
 def moe_coefficients(
     x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0, operator: str = "grouped"
 ) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
-    """MoE coefficients of a layer on a stream's cores: (gate, dispatch, experts, combine). rate: of
-    the wire over that of writes; operator: of a die's experts, `grouped` or `contiguous`."""
+    """(gate, dispatch, experts, combine) coefficients of an MoE layer on a stream's cores. rate:
+    the wire's rate divided by that of writes; operator: of experts, "grouped" or "contiguous"."""
     shape, formats, m, operator = x.shape, x.formats, x.machine, x.experts_operator(operator)
     gate_weight_s, gate_flop_s, gate_io_s, _ = x.work_s(o.gate(shape, formats), cores)
     weight_s, flop_s, io_s, vector_s = x.work_s(o.expert(shape, formats), cores, operator)
@@ -338,8 +338,8 @@ def moe_coefficients(
 
 
 def _wait_for_slowest(mode: c.LayerCosts, x: Setting) -> c.LayerCosts:
-    """The layer's coefficients where every barrier of the exchange waits for the slowest die. With
-    two microbatches a die that waits for one computes the other."""
+    """The layer's coefficients if every barrier of the exchange waits for the slowest die. (With
+    two microbatches a die computes one while it waits for the other.)"""
     slowdown = x.machine.slowest_over_mean(x.waiting_dies)
     return replace(
         mode,
@@ -394,8 +394,8 @@ def _core_coefficients(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
 
 
 def _host_kv_bytes(x: Setting, query: float) -> tuple[float, float]:
-    """(bytes that a die reads of host memory for a context token attended to, mean layer; bytes
-    that it writes there of a new token, all layers); query: query tokens per request."""
+    """(bytes that a die reads from host memory per context token attended to, mean layer; bytes
+    that it writes there per new token, all layers). query: query tokens per request."""
     if (host := x.host) is None:
         return 0.0, 0.0
     read_share = (1.0 - (x.offload.share if x.offload else 0.0)) / x.pool.own.cp_dies

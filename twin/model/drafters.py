@@ -27,7 +27,7 @@ class Drafter:
     inputs: int = 1  # hidden states that its attention's projections read
 
     def split(self, dies: int) -> Drafter:
-        """The drafter's part on one of `dies` that share the heads of its attention."""
+        """The drafter's part on one of `dies` that split the heads of its attention."""
         return replace(self, shape=self.shape.split(dies) if self.shape else None)
 
     @property
@@ -47,7 +47,7 @@ class Drafter:
 
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
-    """The drafter of a deployment of `model`; ModelError when the model has none of its kind."""
+    """The drafter of a deployment of `model`; ModelError when none of its kind fits the model."""
     drafter_name, drafts = d.decode.drafter, d.decode.mtp_draft_tokens
     if drafts and d.decode.pp_stages > 1 and d.mode != "prefill_only":
         raise ModelError(

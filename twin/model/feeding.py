@@ -19,9 +19,9 @@ STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they co
 def predict_at_load(
     full: Prediction, traffic: Traffic, hot: LoadCurve, clients: int = 0
 ) -> Prediction:
-    """The prediction, with decode as it runs when fewer requests/s arrive than full slots serve;
-    clients: of a closed loop, else 0. By Little's law requests in progress are rate x time, and
-    time is nearly linear in them. hot: load of the hottest die by tokens."""
+    """The prediction, with decode for the load at which something else limits the requests/s. By
+    Little's law requests in progress are rate x time, and time is nearly linear in them. hot: load
+    of the hottest die by tokens; clients: of a closed loop, else 0."""
     decode, costs, rate, role = full.decode, full.costs, full.requests_per_s, full.costs.decode_role
     if decode is None or role is None or full.limit == "decode":
         return full
@@ -51,8 +51,8 @@ def predict_at_load(
 
 
 def expected_max_decoding(ranks: int, places: float, share: float) -> float:
-    """Expected decoding requests on the rank with most, where each has `places` slots reserved. A
-    reserved slot decodes independently with probability `share`: a binomial number per rank."""
+    """Expected number of decoding requests on the rank with most, if each has `places` reserved
+    slots. A reserved slot decodes independently with probability `share`: binomial numbers."""
     least_places = math.floor(places)
     ranks_with_more = round((places - least_places) * ranks)
     few_chances, more_chances = (_cumulative_chances(least_places + k, share) for k in (0, 1))
@@ -62,8 +62,8 @@ def expected_max_decoding(ranks: int, places: float, share: float) -> float:
 
 
 def _cumulative_chances(places: int, share: float) -> NDArray[np.float64]:
-    """Probabilities that at most 0, 1, ... of `places` independent requests decode, each with a
-    probability of `share`; f8[places + 1]."""
+    """Probabilities f8[places + 1] that at most 0, 1, ... of `places` independent requests decode,
+    each with probability `share`."""
     k = np.arange(places + 1.0)
     log_factorials = np.cumsum(apply(math.log, np.maximum(k, 1.0)))
     log_ways = log_factorials[-1] - log_factorials - log_factorials[::-1]

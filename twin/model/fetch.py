@@ -23,8 +23,8 @@ class Fetch:
     lookups_in_flight: float  # keys of blocks looked up at once, times a block's tokens
 
     def ahead_s_per_token(self, latency_s: float) -> float:
-        """Seconds per cached token that do not overlap its transfer: look-ups of its block's key, a
-        round trip of `latency_s` each, and copies out of a node's memory."""
+        """Seconds per cached token that do not overlap its transfer: look-ups of its block's key,
+        which take a round trip of `latency_s` each, and copies out of a node's memory."""
         return self.staged_s_per_token + latency_s / self.lookups_in_flight
 
     def seconds(self, tokens: float, latency_s: float, bytes_per_s: float) -> float:
@@ -44,8 +44,8 @@ def fetch_figures(
     pool: MemoryPool, facts: Facts, readers: float, dies: int, dies_per_node: int, kv_bytes: float,
     layers: int,
 ) -> Fetch:  # fmt: skip
-    """Figures of an instance's reads from the memory pool; readers: dies that need a prompt's
-    latents; dies: of the instance; layers: that store KV; kv_bytes: of a token, all layers."""
+    """Figures of an instance's reads from the memory pool. readers: dies that need a prompt's
+    latents; dies: of the instance; kv_bytes: of a token, all layers; layers: that store KV."""
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     copied_per_s = copies_bytes_per_s(facts, pool.block_tokens * kv_bytes / pieces, dies)
     lookups_in_flight = facts.si("operators.pool_copy.in_flight") * pool.block_tokens
@@ -56,9 +56,9 @@ def fetch_figures(
 
 
 def fullest_server_share(blocks: float, servers: int) -> float:
-    """Expected share of `blocks` on the fullest server when each is on a random one. The maximum of
-    a multinomial: Poisson numbers conditioned on their sum, and that a normal density (Levin 1981,
-    Annals of Statistics 9:1123). Within 4 % from 16 blocks on, within 10 % below."""
+    """Expected share of the fullest server if each of `blocks` is on a random server. It is the
+    maximum of a multinomial: of Poisson numbers given their sum, which is taken as normal (Levin
+    1981, Annals of Statistics 9:1123). Within 4 % from 16 blocks on, within 10 % below."""
     if servers < 2 or blocks <= 1.0:
         return 1.0
     mean = blocks / servers
@@ -90,7 +90,7 @@ class Servers:
 
     def read_s(self, read: Fetch, cached: float, prompts: float = 1.0) -> float:
         """Seconds until the instance has read the `cached` tokens of a batch of `prompts` from the
-        memory pool as `read` says, limited by its links and by the fullest server."""
+        memory pool, limited by its links and by the fullest server. read: figures of its reads."""
         if cached <= 0.0:
             return 0.0
         price, one_server = self.prices()
@@ -101,9 +101,9 @@ class Servers:
         return read.seconds(cached, price.latency_s, min(price.bytes_per_s, all_servers))
 
     def hottest_server_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
-        """Seconds in which the hottest memory server sends the reads of one batch of each instance:
-        `cached` tokens of `prompts`. A lower bound of the time between batches. Hot servers have
-        prefixes that many prompts share."""
+        """Seconds in which the hottest memory server sends the reads of one batch per instance,
+        each of `cached` tokens in `prompts`: a lower bound of the time between batches. Servers are
+        hot where many prompts share prefixes. read: figures of an instance's reads."""
         if cached <= 0.0 or not self.prefixes or self.pool.scope == "local":
             return 0.0
         price, port_bytes_per_s = self.prices()

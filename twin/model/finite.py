@@ -28,8 +28,8 @@ class Finite:
 def answer_iterations(
     answers: NDArray[np.float64], slots: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(first iteration, iteration after the last) of each answer when it takes the first free slot,
-    i8[N] each; answers f8[N]: iterations of each. In an iteration every request emits."""
+    """(first iteration, iteration after the last) of each answer, i8[N] each, if it takes the first
+    free slot. answers f8[N]: number of iterations of each. Requests emit in every iteration."""
     free_from = [0] * min(slots, answers.size)
     first_iteration = np.empty(answers.size, np.int64)
     answer_lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
@@ -43,11 +43,11 @@ def queue_run(
     role: RoleCosts, prompt: float, answers: NDArray[np.float64], slots: int, most: float,
     hot: LoadCurve, spread: float = 1.0, lengths: tuple[float, ...] = ALIKE,
 ) -> Finite:  # fmt: skip
-    """A finite run: all requests wait from the start, and each takes a slot that becomes free.
-    Prompts, of `prompt` tokens on average, are computed in the iterations of the running answers.
-    answers f8[N]: iterations of each in the order of the queue; slots: of all dies; most: prompt
-    tokens of a rank in an iteration; hot: imbalance as (tokens, factors); lengths: of prompts,
-    equally likely, over their mean; spread: mean square of these."""
+    """A finite run: all requests wait from the start, and each takes the next slot that becomes
+    free. Prompts, of `prompt` tokens on average, are computed in the iterations of running answers.
+    answers f8[N]: iterations of each, in the queue's order; slots: of all dies; most: prompt tokens
+    of a rank in an iteration; hot: load of the hottest die by tokens; lengths: equally likely
+    lengths of a prompt, divided by the mean; spread: mean square of these."""
     first_iterations, end_iteration = answer_iterations(answers, slots)
     last_end = int(end_iteration.max())
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;
@@ -83,9 +83,10 @@ def burst_run(
     role: RoleCosts, prompt: float, answer: float, requests: int, batch_tokens: float,
     hot: LoadCurve,
 ) -> Finite:  # fmt: skip
-    """A finite run in which all requests arrive at once and none decodes while a prompt waits. Each
-    has `prompt` tokens and `answer` iterations; batch_tokens: prompt tokens of the instance in one
-    pass; hot: imbalance. Early prompts wait after their first token until the last is computed."""
+    """A finite run in which all requests arrive at once and none decodes while a prompt waits:
+    early prompts wait after their first token until the last prompt is computed. Each request has
+    `prompt` tokens and `answer` iterations. batch_tokens: prompt tokens of the instance in one
+    pass; hot: load of the hottest die by tokens."""
     operator_s = role.operator_sink()
     # Whole prompts, as many as fit the tokens of a rank; where none does, of some ranks one each.
     rank_prompts = batch_tokens / role.ranks // prompt

@@ -95,19 +95,20 @@ FORMATS = {
 
 
 def format_on_chip(weights: str, peaks: Collection[str]) -> str:
-    """Number format of weights on a chip with `peaks`; unpacked where it has no such peak."""
+    """Number format of weights on a chip: unpacked if the chip cannot compute with the packed one.
+    peaks: number formats for which the chip has a peak."""
     declared = FORMATS[weights]
     return declared.unpacked if declared.unpacked and declared.operand not in peaks else weights
 
 
 def product_format(weights: str, peaks: Collection[str] | None = None) -> str:
-    """Number format in which products with these weights are computed; peaks: formats of a chip for
-    which it is not decided yet whether it unpacks the weights, None: it is decided."""
+    """Number format in which products with these weights are computed. peaks: number formats of a
+    chip that may still have to unpack the weights; None: `weights` says whether it does."""
     if weights not in FORMATS:
         return weights
     return FORMATS[weights if peaks is None else format_on_chip(weights, peaks)].computes
 
 
 def kernels_of(weights: str) -> str:
-    """Name of the experts' kernels in a chip's tables, for weights in this format."""
+    """Name of the experts' kernels in a chip's tables, for weights in this number format."""
     return (FORMATS[weights].kernels if weights in FORMATS else "") or product_format(weights)

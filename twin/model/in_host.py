@@ -30,22 +30,23 @@ class HostMemory:
     block_tokens: int  # of a copy of one layer
 
     def layer_bytes(self, s: Shape, kv: str) -> float:
-        """Bytes of a token's KV in host memory, mean layer; kv: number format of KV."""
+        """Bytes per token of KV in host memory, mean layer; kv: number format of KV."""
         return self.part.share * s.mean_keys * s.core_bytes_per_token_layer(kv)
 
     def token_bytes(self, s: Shape, kv: str) -> float:
-        """Bytes of a token's KV in host memory, all layers; kv: number format of KV."""
+        """Bytes per token of KV in host memory, all layers; kv: number format of KV."""
         return self.layer_bytes(s, kv) * s.layers
 
     def spared_bytes(self, s: Shape, kv: str) -> float:
-        """Bytes of a token's KV, all layers, that need no HBM of a die; kv: its number format."""
+        """Bytes per token of KV that need no HBM, all layers; kv: number format of KV."""
         staged_layers = 0.0 if s.index_top_k else min(ON_THE_WAY, s.all_layer_keys)
         spared_layers = s.all_layer_keys - staged_layers
         return self.part.share * spared_layers * s.core_bytes_per_token_layer(kv)
 
     def fitting_tokens(self, s: Shape, kv: str, request: int) -> float:
-        """KV tokens of a die of which the part for host memory fits there; request: tokens of a
-        request; kv: number format. Raises ModelError if not even one request fits."""
+        """Most KV tokens of a die whose host-memory part fits the die's part of that memory.
+        request: tokens of a request; kv: number format of KV. ModelError if not one request
+        fits."""
         most_tokens = self.part.die_bytes / self.token_bytes(s, kv)
         if most_tokens < request:
             needed_bytes = request * self.token_bytes(s, kv)
@@ -58,16 +59,16 @@ class HostMemory:
         return most_tokens
 
     def read_bytes(self, s: Shape, kv: str, query_tokens: float) -> float:
-        """Bytes that a die reads in a pass for each context token, mean layer. kv: number format;
-        query_tokens: of a request in the pass. With an indexer, each query token selects its own
-        keys, and those that the die still has from earlier passes are not read."""
+        """Bytes that a die reads in a pass per context token, mean layer. With an indexer each
+        query token selects keys of its own, and those that the die still has from earlier passes
+        are not read. kv: number format of KV; query_tokens: tokens of a request in the pass."""
         if not s.index_top_k:
             return self.layer_bytes(s, kv)
         read_share = min(self.part.share, 1.0 - self.part.hits)
         return read_share * s.mean_keys * s.core_bytes_per_token_layer(kv) * query_tokens
 
     def read_bytes_per_s(self, s: Shape, kv: str, facts: Facts) -> float:
-        """Bytes/s at which a die reads host memory: by links alone, or also by starts of copies."""
+        """Bytes/s at which a die reads host memory: of its links, or less by starts of copies."""
         if s.index_top_k:
             return self.in_bytes_per_s
         block_bytes = self.block_tokens * s.core_bytes_per_token_layer(kv)

@@ -43,22 +43,22 @@ def collective_s(w: c.Collective | c.Gate, tokens: float) -> float:
 
 @kernel
 def tile_rows(w: c.Product, rows: float) -> float:
-    """Rows per tile of a product over `rows`; 0: it computes no tiles, only its rows."""
+    """Rows per tile of a product over `rows`; 0: it has no tiles and computes only its rows."""
     return w.tile_small if rows <= w.tile_small else w.tile_large
 
 
 @kernel
 def whole_tile_rows(w: c.Product, rows: float) -> float:
-    """Rows that a product computes, with its last tile computed whole."""
+    """Rows that a product computes: `rows`, rounded up to whole tiles."""
     tile_size = tile_rows(w, rows)
     return tile_size * math.ceil(rows / tile_size) if tile_size > 0.0 else rows
 
 
 @kernel
 def grouped_tile_rows(w: c.Product, experts: float, rows: float) -> float:
-    """Rows computed by the product of `experts` that share `rows`. Experts differ in popularity and
-    each pass is a draw, so an expert's rows are taken as exponential about their mean: tiles of g
-    rows then compute g / (1 - exp(-g / mean)) rows of an expert."""
+    """Rows that the product of `experts` computes if they share `rows`. Experts differ in
+    popularity and every pass is a draw, so the rows of an expert are taken as exponential about
+    their mean: tiles of g rows then compute g / (1 - exp(-g / mean)) rows of an expert."""
     mean_rows = rows / experts
     tile = tile_rows(w, mean_rows)
     return experts * tile / (1.0 - math.exp(-tile / mean_rows)) if tile > 0.0 else rows
@@ -68,11 +68,11 @@ def grouped_tile_rows(w: c.Product, experts: float, rows: float) -> float:
 def die_and_link_load(
     at: c.Layout, tokens: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
 ) -> tuple[float, float]:
-    """(load of the hottest die over the mean, load of an exchange's fullest link over that of an
-    even exchange) when `tokens` enter an MoE layer. A port carries its die's tokens, so the hottest
-    die's is that much fuller. Links between nodes carry a node's tokens; where they are fuller than
-    ports the hottest node decides, unless the hottest die's port takes longer. hot_tokens,
-    hot_factor f8[G]: hottest die's load by tokens; hot_factor f8[2 G]: then the hottest node's."""
+    """(load of the hottest die divided by the mean, load of an exchange's fullest link divided by
+    that of an even exchange) when `tokens` enter an MoE layer. A port carries its die's tokens, so
+    the hottest die's is that much fuller. Links between nodes carry a node's tokens; where they are
+    fuller than ports the hottest node decides, unless the hottest die's port takes longer.
+    hot_tokens, hot_factor f8[G]: hottest die's load by tokens; [2 G]: then the hottest node's."""
     point_count, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
     if at.ports >= 1.0 or len(hot_factor) == point_count:
         return hot, hot
@@ -81,9 +81,9 @@ def die_and_link_load(
 
 @kernel
 def exchange_s(p: c.DecodeCosts, w: c.Transfer, sent: float, routed: float, shared: float) -> float:
-    """Seconds on the wire when a die exchanges `sent` tokens and the fullest link is as full as if
-    the hottest die had `routed` rows; a die with a shared expert has `shared` rows. With
-    `p.in_cast`, unscheduled, `shared` rows arrive first and routed ones wait."""
+    """Seconds on the wire if a die exchanges `sent` tokens, and the fullest link is as full as if
+    the hottest die had `routed` rows and a die with a shared expert `shared` rows. With
+    `p.in_cast`, unscheduled, the shared rows arrive first and the routed ones wait."""
     if p.in_cast > 0.0:
         wire_s = max(w.token * sent, w.row * routed) + w.row * shared
     else:
@@ -105,7 +105,7 @@ def used_experts(experts: float, rows: float) -> float:
 
 @kernel
 def used_experts_by_class(at: c.Layout, experts: float, rows: float) -> float:
-    """Expected number of a die's `experts` that have any of `rows`, by classes of popularity."""
+    """Expected number of a die's `experts` that have any of `rows`, by class of popularity."""
     if at.classed <= 0.0 or experts <= 0.0:
         return used_experts(experts, rows)
     idle_experts = 0.0
@@ -116,8 +116,8 @@ def used_experts_by_class(at: c.Layout, experts: float, rows: float) -> float:
 
 @kernel
 def expert_ffn_s(w: c.Experts, read: float, shared: float, rows: float) -> float:
-    """Seconds of the grouped product over `rows` of `read` experts that have rows, of which
-    `shared` are shared experts; weights of other experts are not read."""
+    """Seconds of the grouped product over `rows` of `read` experts, of which `shared` are shared
+    ones; only experts with rows have their weights read."""
     if read <= 0.0 or rows <= 0.0:
         return 0.0
     weight_s = max(0.0, w.weight * read + w.shared * shared - w.ahead)
@@ -149,8 +149,8 @@ def moe_stages_s(
 def _exchange_round_s(
     p: c.DecodeCosts, m: c.LayerCosts, busiest: float, tokens: float, load: PassLoad
 ) -> tuple[float, float, float]:
-    """Seconds of (dispatch, experts, combine) of one round with `tokens` of all dies, of which
-    `busiest` are of the die that sends most."""
+    """(dispatch, experts, combine) seconds of one round with `tokens` of all dies, of which
+    `busiest` are on the die that sends most."""
     start_s = m.dispatch.fixed + m.dispatch.message * busiest
     layout = p.layout
     receiving_dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
@@ -199,7 +199,7 @@ def before_core_s(m: c.LayerCosts, tokens: float) -> float:
 
 @kernel
 def attention_s(m: c.LayerCosts, tokens: float, core: float) -> float:
-    """Seconds of a layer's attention for `tokens` of a rank; core: of its core without launch."""
+    """Seconds of a layer's attention for `tokens` of a rank; core: its core's, without launch."""
     total_s = before_core_s(m, tokens) + m.core.fixed + core + collective_s(m.context, tokens)
     for index in range(len(m.after)):
         total_s += product_s(m.after[index], tokens)
@@ -208,13 +208,14 @@ def attention_s(m: c.LayerCosts, tokens: float, core: float) -> float:
 
 @kernel
 def attended_tokens(reach: float, tokens: float, context: float) -> float:
-    """Context tokens that the core reads for `tokens`: `reach` for each at most, all if it is 0."""
+    """Context tokens that the core reads for `tokens`: up to `reach` for each; 0: all of them."""
     return min(context, reach * tokens) if reach > 0.0 else context
 
 
 @kernel
 def idle_factor(w: c.DecodeCore, tokens: float) -> float:
-    """Factor by which cores left idle prolong attention that gives each core its own token."""
+    """Factor by which attention takes longer because cores are idle: each core has one token at a
+    time, and the last round may not fill all cores."""
     if w.independent_cores <= 0.0 or tokens <= 0.0:
         return 1.0
     return math.ceil(tokens / w.independent_cores - 1e-9) * w.independent_cores / tokens
@@ -222,7 +223,8 @@ def idle_factor(w: c.DecodeCore, tokens: float) -> float:
 
 @kernel
 def local_core_s(w: c.DecodeCore, tokens: float, context: float) -> float:
-    """Seconds of decode's attention core on the die itself, for `tokens` of a pass; no launch."""
+    """Seconds of decode's attention core on the die itself, without its launch. tokens: query
+    tokens of a pass; context: context tokens."""
     selected_s = w.context * attended_tokens(w.reach, tokens, context)
     window_s = w.windowed * attended_tokens(w.window, tokens, context)
     select_s = w.select if 0.0 < w.reach * tokens < context else 0.0
@@ -233,7 +235,7 @@ def local_core_s(w: c.DecodeCore, tokens: float, context: float) -> float:
 
 @kernel
 def fetch_wait_s(w: c.DecodeCore, tokens: float, context: float) -> float:
-    """Seconds until selected KV has come from host memory to the core; 0: none is there."""
+    """Seconds until selected KV has come from host memory to the core; 0 if no KV is there."""
     if w.fetch <= 0.0 or context <= 0.0:
         return 0.0
     return w.fetch_start + w.fetch * attended_tokens(w.reach, tokens, context)
@@ -243,8 +245,9 @@ def fetch_wait_s(w: c.DecodeCore, tokens: float, context: float) -> float:
 def add_host_waits(
     p: c.DecodeCosts, dense_layers_s: float, moe_layers_s: float, context: float, ops: np.ndarray
 ) -> tuple[float, float]:
-    """(seconds of layers without experts, with experts), including waits for KV in host memory,
-    read while earlier layers compute. The waits are also added to ops f8[operators]."""
+    """(seconds of layers without experts, of layers with experts), including waits for KV that is
+    read from host memory while earlier layers compute. Waits are also added to ops
+    f8[operators]."""
     read_s = p.sequence.core.ahead * context
     dense_wait_s = max(0.0, p.dense_layers * read_s - dense_layers_s)
     moe_wait_s = max(0.0, p.moe_layers * read_s - moe_layers_s)
@@ -255,20 +258,21 @@ def add_host_waits(
 @kernel
 def core_s(w: c.DecodeCore, tokens: float, context: float) -> float:
     """Seconds of decode's attention core for all query `tokens` of a pass, without its launch: the
-    longer of what the die itself and what offload dies take."""
+    longer of the die's own time and that of the dies to which attention is offloaded."""
     away_s = w.away_start + w.away_token * tokens + w.away_context * context
     return max(local_core_s(w, tokens, context), away_s)
 
 
 @kernel
 def prompt_pairs(w: c.PromptCore, tokens: float, pairs: float) -> tuple[float, float, float]:
-    """(query-key pairs of prompt tokens in multi-head form, in latent form, pairs that an indexer
-    scores). A token attends to earlier ones: pairs / tokens on average, evenly spread between none
-    and twice as many; of these an indexer selects reach - reach^2 / (4 pairs / tokens). Short
-    prompts attend to all. For others the faster way counts: all in multi-head form with a mask, or
-    the selected ones in latent form, which costs more per pair (DeepSeek-V3.2 report, section 2.1).
-    A kernel with `w.least` computes that number of keys for every token of a prompt longer than
-    `w.least_from`, whatever it attends to. With `w.every` no prompt is in multi-head form."""
+    """(pairs in multi-head form, in latent form, pairs that an indexer scores) of a prompt's
+    `tokens` with `pairs` query-key pairs. A token attends to earlier ones: to pairs / tokens on
+    average, evenly spread from 0 to twice as many; of these an indexer selects reach - reach^2 / (4
+    pairs / tokens). Short prompts attend to all. For longer ones the faster form counts: all pairs
+    in multi-head form with a mask, or selected ones in latent form, which costs more per pair
+    (DeepSeek-V3.2 report, section 2.1). A kernel with `w.least` computes that number of keys for
+    every token of a prompt longer than `w.least_from`. With `w.every` none is in multi-head
+    form."""
     reach_tokens, least = w.reach, w.least
     if least > 0.0:
         mean_pairs = pairs / tokens if tokens > 0.0 else 0.0
@@ -285,7 +289,7 @@ def prompt_pairs(w: c.PromptCore, tokens: float, pairs: float) -> tuple[float, f
 
 @kernel
 def window_pairs(window: float, tokens: float, pairs: float) -> float:
-    """Query-key pairs within a `window`, of prompt `tokens` with `pairs` of them in all."""
+    """Query-key pairs within a `window` (tokens), of prompt `tokens` with `pairs` of them."""
     if 2.0 * pairs <= (window + 1.0) * tokens:
         return pairs
     return tokens * (window - 0.25 * window * window * tokens / pairs)
@@ -303,7 +307,8 @@ def prompt_core_flops(w: c.PromptCore, tokens: float, pairs: float) -> float:
 
 @kernel
 def prompt_core_s(w: c.PromptCore, tokens: float, pairs: float) -> float:
-    """Seconds of the attention core of prompt tokens with `pairs`, without launch and `w.edge`."""
+    """Seconds of the attention core for a prompt's `tokens` with `pairs` query-key pairs, without
+    its launch and the time per token (`w.edge`)."""
     full_pairs, selected_pairs, indexed_pairs = prompt_pairs(w, tokens, pairs)
     index_s = w.index * indexed_pairs + (w.select * tokens if indexed_pairs > 0.0 else 0.0)
     window_s = w.windowed * window_pairs(w.window, tokens, pairs) if w.window > 0.0 else 0.0
@@ -321,10 +326,10 @@ def layer_s(p: c.DecodeCosts, m: c.LayerCosts, load: PassLoad) -> tuple[float, f
 def rank_loads(
     p: c.DecodeCosts, requests: np.ndarray, context: np.ndarray, first: int, count: int
 ) -> tuple[int, int, int]:
-    """(slowest rank, most requests of a rank, requests of all) of ranks first..first+count;
-    requests i8[R], context f8[R]: tokens of all requests of a rank. The slowest is the rank whose
-    attention takes longest in sequence: on split cores nearly the same. A rank with no more of
-    either than the slowest so far needs no price."""
+    """(slowest rank, most requests of a rank, sum of requests) of ranks first..first + count - 1.
+    requests i8[R], context f8[R]: requests and context tokens of each rank. The slowest rank is the
+    one whose attention takes longest in sequence: on split cores nearly the same. A rank with no
+    more of either than the slowest so far needs no price."""
     slowest_rank, maximum_requests, total_requests = first, 0, 0
     slowest_s, slowest_requests, slowest_context = -1.0, -1, -1.0
     for rank in range(first, first + count):
@@ -350,8 +355,8 @@ def pipeline_groups(p: c.DecodeCosts, requests: float) -> float:
 
 @kernel
 def share_in_pass(requests: float, groups: float, ranks: int) -> float:
-    """Share of a rank's requests in a pass when they are dealt evenly to `groups`, one for each
-    pass. A remainder goes to some groups: the more `ranks`, the more passes have one more."""
+    """Share of a rank's requests in one pass, if they are dealt evenly to `groups`, one per pass. A
+    remainder goes to some groups: the more `ranks`, the more passes have one request more."""
     if groups <= 1.0 or requests <= 0.0:
         return 1.0
     least_requests = requests // groups
@@ -363,9 +368,10 @@ def pipeline_extra_s(
     p: c.DecodeCosts, dense: float, moe: float, outside: float, gap: float, groups: float,
     tokens: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds, also added to `ops`, of an iteration beyond one pass through all pipeline stages:
-    `dense` and `moe` s in its layers, then `outside` s in the last stage, and `gap` s of the host.
-    Hidden states go from stage to stage; a stage serves all `groups` before one comes again."""
+    """Seconds, also added to ops f8[operators], of an iteration beyond one pass through all
+    pipeline stages: `dense` and `moe` s in its layers, then `outside` s in the last stage, and
+    `gap` s of the host. Hidden states go from stage to stage, and a stage serves all `groups` in
+    turn."""
     pipeline = p.pipeline
     if pipeline.stages <= 1.0:
         return 0.0
@@ -379,7 +385,7 @@ def pipeline_extra_s(
 
 @kernel
 def dense_s(p: c.DecodeCosts, tokens: float) -> float:
-    """Seconds of a layer's dense FFN for `tokens` of a rank; 0: the model has none."""
+    """Seconds of a layer's dense FFN for `tokens` of a rank; 0 if the model has none."""
     if p.dense.weight <= 0.0:
         return 0.0
     sent_s = collective_s(p.sequence.gather, tokens) + collective_s(p.sequence.scatter, tokens)

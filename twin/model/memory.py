@@ -30,7 +30,7 @@ class Budget:
 
 
 def whole_model_bytes(s: Shape, f: Formats) -> float:
-    """Bytes of the weights of the whole model, each once, without its MTP module."""
+    """Bytes of all weights of the model, each stored once, without its MTP module."""
     return layer_stack_bytes(s, f, expert_layout(s, 0, 1), mtp=False)
 
 
@@ -38,9 +38,9 @@ def layer_stack_bytes(
     s: Shape, f: Formats, layout: ExpertLayout | None, mtp: bool, tp: int = 1, output: bool = False,
     vocabularies: int = 2,
 ) -> float:  # fmt: skip
-    """Bytes of one die's weights; layout None: without experts. Up-projections, and the output
-    projection if `output`, are split by heads over `tp` dies. mtp: whether with the MTP module;
-    vocabularies: 2, embedding and LM head; 1: one of them (first or last stage)."""
+    """Bytes of one die's weights. Up-projections, and with `output` the output projection, are
+    split by heads over `tp` dies. layout: None: without experts; mtp: whether with the MTP module;
+    vocabularies: 2: embedding and LM head, 1: one of them (first or last stage)."""
     bytes_of_one = FORMATS[f.linear].weight_bytes
     split_weights = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
     attention_bytes = s.attention_weights * bytes_of_one
@@ -74,8 +74,9 @@ def exchange_buffer_bytes(
     scale_bytes: float, gathered: bool = False,
 ) -> float:  # fmt: skip
     """Bytes of a die's static dispatch and combine buffers: peers x tokens x message. arXiv
-    2506.12708v2 section 4.2.1: max tokens of a peer = local batch x min(top_k, experts). With split
-    experts, or tokens gathered: all tokens' hidden states, and the sums of their results."""
+    2506.12708v2 section 4.2.1: most tokens of a peer = local batch x min(top_k, experts). With
+    split experts, or gathered tokens: hidden states of all tokens, and the sums of their
+    results."""
     if gathered or layout.split > 1:
         return layout.dies * tokens_per_die * 2.0 * combine_bytes(s)
     slots_per_die = layout.slots_per_die
@@ -87,8 +88,8 @@ def budget(
     chip: Chip, facts: Facts, weights: float, buffers: float, what: str,
     remedy: str = "use more NPUs per instance, fewer redundant experts, a smaller batch",
 ) -> Budget:  # fmt: skip
-    """A die's HBM split into `weights`, `buffers` (bytes), a reserve and KV. Raises ModelError,
-    saying `what` does not fit and the `remedy`, when nothing is left for KV."""
+    """A die's HBM split into `weights` and `buffers` (bytes), a reserve, and KV. Raises ModelError,
+    saying that `what` does not fit and the `remedy`, if nothing is left for KV."""
     memory = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))
     if memory.kv <= 0.0:
         raise ModelError(

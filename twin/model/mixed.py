@@ -33,13 +33,13 @@ def mixed_iteration_s(
     p: DecodeCosts, requests: np.ndarray, context: np.ndarray, chunk: np.ndarray, pairs: np.ndarray,
     first: int, count: int, hot_tokens: np.ndarray, hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds of one colocated iteration on ranks first..first+count.
+    """Seconds of one colocated iteration on ranks first..first + count - 1.
 
-    requests i8[R] running requests of each rank; context f8[R] their context tokens summed; chunk
-    f8[R] prompt tokens of each rank and pairs f8[R] their query-key pairs; hot_*: load of the
-    hottest die over the mean by tokens; ops f8[len(DECODE_OPERATORS)] gets the seconds of decode's
-    operators as if alone added, and what the chunk adds as `prefill_chunk`. Where prompts have
-    passes of their own (`chunk.apart`), the iteration is one of the chunk, then one of decode."""
+    By rank, [R]: requests i8, the running ones; context f8, sum of their context tokens; chunk f8,
+    prompt tokens; pairs f8, their query-key pairs. hot_tokens, hot_factor: load of the hottest die
+    divided by the mean, by tokens. ops f8[len(DECODE_OPERATORS)]: gets the seconds of decode's
+    operators without the chunk added, and the chunk's further seconds as `prefill_chunk`. Where
+    prompts have own passes (`chunk.apart`), it is one pass of the chunk, then one of decode."""
     has_prompts = has_answers = False
     if p.chunk.apart > 0.0:
         for rank in range(first, first + count):
@@ -63,8 +63,9 @@ def _pass_s(
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Seconds, also added to ops f8[operators], of a pass on ranks first..first + count - 1.
-    answers, prompts: 1 with, 0 without. By rank: requests in decode, their context tokens, tokens
-    of the prompt chunk, its query-key pairs. hot_*: hottest die's load over the mean, by tokens."""
+    answers, prompts: 1: the pass has some, 0: none. By rank: requests in decode, their context
+    tokens, prompt tokens (chunk), query-key pairs of these. hot_tokens, hot_factor: load of the
+    hottest die divided by the mean, by tokens."""
     slow_rank, top_requests, all_requests = first, 0, 0
     if answers > 0.0:
         slow_rank, top_requests, all_requests = layer.rank_loads(p, requests, context, first, count)
@@ -131,7 +132,8 @@ def _pass_s(
 
 @kernel
 def _moe_s(p: DecodeCosts, load: layer.PassLoad, has_prompts: bool) -> float:
-    """Seconds of gate, dispatch, experts and combine of a layer; prompts may use sums instead."""
+    """Seconds of gate, dispatch, experts and combine of a layer. With prompts, all-reduces may
+    replace dispatch and combine."""
     gate_s, dispatch_s, experts_s, combine_s = layer.moe_stages_s(p, p.sequence, load)
     if has_prompts and p.chunk.sums.fixed > 0.0:
         dispatch_s, combine_s = 0.0, layer.collective_s(p.chunk.sums, load.total / load.dies)
@@ -143,9 +145,10 @@ def _pass_tokens(
     p: DecodeCosts, answers: float, prompts: float, requests: np.ndarray, chunk: np.ndarray,
     first: int, count: int, groups: float, decoding: float, busiest: float,
 ) -> tuple[float, float]:  # fmt: skip
-    """(tokens of a pass, tokens of its fullest rank) with answers and prompts (1; 0: none):
-    `decoding` tokens of all ranks, `busiest` of the rank with most of them, and the prompt pieces
-    (chunk) of ranks first..first+count; groups: of requests, one for each pass."""
+    """(tokens of a pass, tokens of its fullest rank). answers, prompts: 1: the pass has some, 0:
+    none; decoding, busiest: decode tokens of all ranks, and of the rank with most; requests, chunk:
+    requests and prompt tokens by rank, of which ranks first..first + count - 1 count; groups:
+    number of groups of requests, one for each pass."""
     all_tokens, most_tokens, piece_tokens, group_share = decoding, busiest, p.pipeline.piece, 1.0
     for rank in range(first, first + count):
         prompt_piece = prompts * chunk[rank]
@@ -162,8 +165,9 @@ def _pass_tokens(
 
 @kernel
 def mixed_hits_s(p: DecodeCosts, hit_tokens: float, ops: np.ndarray) -> float:
-    """Seconds, also added to `ops`, that `hit_tokens` cached tokens of prompts add to an iteration:
-    latents are projected up to keys and values of all heads, on dies that share the prompts."""
+    """Seconds, also added to ops f8[operators], that `hit_tokens` cached prompt tokens add to an
+    iteration: latents are projected up to keys and values of all heads, on dies that share
+    prompts."""
     hits_s = p.chunk.hit * hit_tokens
     ops[_CHUNK] += hits_s
     return hits_s
@@ -173,8 +177,8 @@ def mixed_hits_s(p: DecodeCosts, hit_tokens: float, ops: np.ndarray) -> float:
 def mixed_flops(
     p: DecodeCosts, requests: float, context: float, chunk: float, pairs: float
 ) -> float:
-    """FLOPs of one colocated iteration on all dies, from sums over ranks: requests, context tokens,
-    prompt tokens (chunk) and their query-key pairs. Prompts skip the MTP module and the head."""
+    """FLOPs of one colocated iteration on all dies, from sums over ranks: requests, their context
+    tokens, prompt tokens (chunk), query-key pairs of these. Prompts skip MTP module and head."""
     demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers
     token_flops = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
@@ -196,13 +200,13 @@ def prompts_by_rank(
 ) -> Prompts:  # fmt: skip
     """Kinds of iterations by the prompts in them: (share of iterations, prompt tokens f8[R],
     query-key pairs f8[R]). The first kind has no prompt; in the others the last rank has most
-    prompt tokens. Their mean is that of all iterations. Where requests are dealt, the fullest rank
-    comes first, so one rank rarely has most requests and most prompt tokens.
+    prompt tokens. The mean of the kinds is that of all iterations. Where requests are dealt, the
+    fullest rank comes first, so one rank rarely has most requests and most prompt tokens.
 
-    tokens, pairs: of all ranks in a mean iteration; prompt: mean tokens to compute of a prompt;
-    lengths: equally likely ones, over the mean; most: tokens that a rank computes in an iteration;
-    group: ranks that split a prompt evenly. A prompt goes to the group in which an answer has
-    ended, in pieces of at most `most` per rank."""
+    tokens, pairs: sums over ranks in a mean iteration; prompt: mean number of tokens that a prompt
+    has to compute; lengths: equally likely lengths of a prompt, divided by the mean; most: tokens
+    that a rank computes in an iteration; group: number of ranks that split a prompt evenly. A
+    prompt goes to the group in which an answer has ended, in pieces of at most `most` per rank."""
     no_tokens = np.zeros(ranks)
     if tokens <= 0.0:
         return [(1.0, no_tokens, no_tokens)]
@@ -228,8 +232,8 @@ def prompts_by_rank(
 def _loads_by_rank(
     largest: NDArray[np.float64], others: NDArray[np.float64], ranks: int, group: int
 ) -> NDArray[np.float64]:
-    """Tokens and query-key pairs of each rank, f8[2, R]: the last `group` ranks share `largest`
-    (tokens, pairs), each other rank has `others`."""
+    """(tokens, query-key pairs) of each rank, f8[2, R]. The last `group` ranks share `largest`
+    (tokens, pairs) evenly; each other rank has `others`."""
     rank_loads = np.repeat(others[:, None], ranks, axis=1)
     rank_loads[:, -group:] = largest[:, None] / group
     return rank_loads
@@ -240,11 +244,11 @@ def delayed_prompts_by_rank(
     tokens: float, pairs: float, prompt: float, most: float, ranks: int, group: int = 1,
     lengths: tuple[float, ...] = ALIKE, delay: int = 1,
 ) -> tuple[Prompts, float]:  # fmt: skip
-    """(kinds of iterations, as (share of iterations, prompt tokens f8[R], query-key pairs f8[R]),
-    when prompts wait at most `delay` iterations for ranks without one; mean iterations of a prompt
-    in which it is not computed). Arguments as of `prompts_by_rank`. Simulated over `RELEASES`
-    Poisson prompts of each group, which wait until every group has one or the longest wait is over,
-    and are then computed completely. None waits where every group has one in each iteration."""
+    """(kinds of iterations as of `prompts_by_rank`, mean iterations in which a prompt is there but
+    not computed) if prompts wait at most `delay` iterations for ranks without one. Further
+    arguments as of `prompts_by_rank`. `RELEASES` Poisson prompts of each group are simulated: they
+    wait until every group has one or the longest wait is over, and are then computed completely. No
+    prompt waits where every group has one in each iteration."""
     no_tokens, group = np.zeros(ranks), min(group, ranks)
     groups, group_tokens = -(-ranks // group), most * group
     rate = min(tokens, FULL * group_tokens * groups) / prompt
@@ -295,8 +299,8 @@ def delayed_prompts_by_rank(
 
 
 def first_prompt_wait(arriving: float, groups: int, delay: int) -> float:
-    """Mean iterations that a first prompt waits until each of `groups` of ranks has one, at most
-    `delay`; arriving: prompts per iteration. [The coupon collector's problem]"""
+    """Mean iterations that a first prompt waits until each of `groups` groups of ranks has one, at
+    most `delay`. arriving: prompts per iteration. [The coupon collector's problem]"""
     if arriving <= 0.0:
         return float(delay)
     return min(float(delay), groups / arriving * math.fsum(1.0 / k for k in range(1, groups + 1)))
@@ -304,7 +308,7 @@ def first_prompt_wait(arriving: float, groups: int, delay: int) -> float:
 
 def prompt_iterations(prompt: float, room: float, lengths: tuple[float, ...] = ALIKE) -> float:
     """Mean iterations in which a prompt is computed, by ranks that together compute `room` tokens
-    in each. prompt: mean tokens; lengths: of prompts, equally likely, over their mean."""
+    in each. prompt: mean tokens; lengths: equally likely lengths, divided by the mean."""
     full_pieces = _prompt_pieces(max(prompt, GRID / MOST_BINS * room), room, lengths)[1]
     return 1.0 + float(full_pieces.mean())
 
@@ -314,7 +318,9 @@ def mixed_mean_s(
     hot: tuple[NDArray[np.float64], NDArray[np.float64]], ops: NDArray[np.float64],
 ) -> float:  # fmt: skip
     """Mean seconds of a colocated iteration over kinds of iterations (`prompts`: share, prompt
-    tokens and query-key pairs of each rank); adds the mean seconds to ops f8[operators]."""
+    tokens and query-key pairs of each rank). Mean seconds by operator are added to ops
+    f8[operators]. requests, context: requests and context tokens of each rank; hot: load of the
+    hottest die by tokens."""
     mean_s = 0.0
     rank_lists = requests.tolist(), context.tolist()  # Python reads lists several times as fast
     for kind_share, chunk, pairs in prompts:
@@ -330,11 +336,12 @@ def mixed_mean_s(
 def _largest_prompt_loads(
     share: float, each: float, prompt: float, room: float, groups: int, lengths: tuple[float, ...]
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """(share of iterations without a prompt, for the others the largest prompt tokens of a group
+    """(share of iterations without a prompt; in the others the largest prompt tokens of a group,
     and their query-key pairs, as means of equally likely slices, f8[SLICES] each). Prompts come to
-    each of `groups` as a Poisson process: `share` tokens an iteration, with `each` pairs a token. A
-    piece, which attends to all earlier tokens, fills the group's `room` (tokens), the rest of the
-    prompt is another piece. Pieces beyond it come later as full ones: the mean stays `share`."""
+    each of `groups` as a Poisson process: `share` tokens per iteration, with `each` pairs per
+    token. A piece of a prompt, which attends to all earlier tokens, fills the group's `room`
+    (tokens); the rest of the prompt is another piece. Pieces beyond the room come later as full
+    ones, so the mean stays `share`."""
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bin_count, full_pieces, last_bins = _prompt_pieces(prompt, room, lengths)
@@ -374,9 +381,9 @@ def _largest_prompt_loads(
 def _poisson_sums(
     rate: float, chances: NDArray[np.float64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(probabilities of the sum of a Poisson number of sizes, by Panjer's recursion; mean total
-    value of these sizes by sum), f8[B] each; rate: mean number. chances f8[B]: of a size of b bins,
-    none of size 0; values f8[B]: value of a size times its chance."""
+    """(probability of each sum of a Poisson number of sizes, by Panjer's recursion; mean total
+    value of these sizes by sum), f8[B] each. rate: mean number of sizes; chances f8[B]: chance of a
+    size of b bins, 0 for b = 0; values f8[B]: value of a size times its chance."""
     bin_count = chances.size
     jump_sizes = np.flatnonzero(chances)
     sum_chances, value_sums = np.zeros(bin_count), np.zeros(bin_count)
@@ -396,8 +403,9 @@ def _poisson_sums(
 def _prompt_pieces(
     prompt: float, room: float, lengths: tuple[float, ...]
 ) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
-    """(bins of a group's `room` of tokens in an iteration, at least GRID; full pieces of prompts of
-    equally likely lengths, bins of their last piece, which is never empty, i8[L] each)."""
+    """(number of bins into which a group's `room` of tokens is divided, at least GRID; full pieces
+    of each prompt, i8[L]; bins of its last piece, at least 1, i8[L]). prompt: mean tokens of a
+    prompt; lengths: L equally likely ones, divided by the mean."""
     bin_count = int(min(max(round(GRID * room / prompt), GRID), MOST_BINS))
     sizes = np.maximum(np.rint(np.array(lengths) * (prompt / room * bin_count)).astype(np.int64), 1)
     full_pieces = (sizes - 1) // bin_count

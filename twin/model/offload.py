@@ -35,8 +35,8 @@ class Offload:
     latency_s: float  # there and back
 
     def kv_tokens(self, own: int, lent: int, concentration: float) -> int:
-        """KV tokens of all requests of a decode rank: those it has space for itself (`own`), and
-        those offloaded. lent: KV tokens that a prefill die stores for others; concentration: ranks
+        """KV tokens of all requests of a decode rank: those in its own space (`own`) and those
+        offloaded. lent: KV tokens that a prefill die stores for other dies; concentration: ranks
         per attention die. Raises ModelError if prefill dies have no space to lend."""
         if not lent:
             raise ModelError(
@@ -48,7 +48,7 @@ class Offload:
 
 
 def offload(deployed: Deployed) -> Offload:
-    """Offload of decode's attention over the KV hand-off's plane; HardwareError without a link."""
+    """Offload of decode's attention over the plane of KV transfers; HardwareError without links."""
     net, plane, pool = deployed.net, deployed.deployment.kv_transfer_plane, deployed.pools["decode"]
     assert pool.offload is not None
     unlinked_dies = dies_without_path(net, plane)
@@ -82,8 +82,8 @@ def offload(deployed: Deployed) -> Offload:
 
 
 def offload_notes(roles: Mapping[str, RoleCosts], max_context: int) -> list[str]:
-    """A sentence where offloaded attention leaves decode less KV space than without, else none.
-    max_context: tokens of the longest prompt of the model; roles: costs by role."""
+    """[a sentence] if a decode rank has less KV space with offloaded attention than without, else
+    []. roles: costs by role; max_context: tokens of the model's longest prompt."""
     decode, prefill = roles.get("decode"), roles.get("prefill")
     if decode is None or prefill is None or decode.pool.offload is None:
         return []
@@ -102,15 +102,15 @@ def offload_notes(roles: Mapping[str, RoleCosts], max_context: int) -> list[str]
 
 
 def core_message_bytes(s: Shape, kv: str) -> tuple[float, float]:
-    """(bytes of a token sent to a layer's attention core elsewhere: query and new KV; bytes of its
-    answer). kv: number format of KV."""
+    """(bytes per token sent to an attention core on another die: query and new KV; bytes of the
+    core's result), one layer. kv: number format of KV."""
     sent_bytes = ACTIVATION_BYTES * s.core_query_width + s.kv_bytes_per_token_layer(kv)
     return sent_bytes, ACTIVATION_BYTES * s.core_value_width
 
 
 def handed_and_moved_bytes(at: Deployed, kv_bytes: float) -> tuple[float, float]:
-    """(bytes of a token's KV handed to decode, bytes that its offloaded attention moves in an
-    iteration): means over requests, all layers; kv_bytes: of a token."""
+    """(KV bytes per token handed over to decode, bytes per token that offloaded attention moves in
+    an iteration): means over requests, all layers. kv_bytes: KV bytes of a token."""
     decode, shape, kv = at.pools.get("decode"), at.shape, at.stored_kv
     away_share = decode.offload.requests if decode and decode.offload else 0.0
     layers = kv_bytes / shape.kv_bytes_per_token_layer(kv)

@@ -53,9 +53,10 @@ def formats(
     precision: Precision, sum_bytes: float = ACTIVATION_BYTES, family: str = "",
     peaks: Collection[str] | None = None,
 ) -> Formats:  # fmt: skip
-    """Formats by precision, with the steps of a chip family around the experts' products; peaks:
-    formats that a chip computes in, else weights are those of the scenario, packed. sum_bytes: of a
-    number of an FFN's first product in INT8, which 8-bit KV scales and writes in BF16."""
+    """Number formats of a model's parts, with the vector work that a chip family needs around the
+    experts' products. peaks: formats in which a chip computes, which decide whether it unpacks
+    weights; None: weights stay packed. sum_bytes: bytes per number of an FFN's first INT8 product;
+    with 8-bit KV it is scaled and written in BF16."""
     weight_name = precision.weights if peaks is None else format_on_chip(precision.weights, peaks)
     weight_format = FORMATS[weight_name]
     linear_format = "bf16" if precision.attention == "bf16" else weight_format.linear or weight_name
@@ -67,20 +68,20 @@ def formats(
 
 
 def matmul(fmt: str, weights: float, read: float, write: float, vector: float = 0.0) -> Work:
-    """Work per token of a product with `weights` parameters in format `fmt`; read, write: bytes of
-    activations; vector: bytes that element-wise work moves."""
+    """Work per token of a product with `weights` parameters in number format `fmt`. read, write:
+    bytes of activations; vector: bytes that element-wise work moves."""
     return Work(fmt, weights * FORMATS[fmt].weight_bytes, 2.0 * weights, read + write, vector)
 
 
 def _weighted_sum(a: float, work: Work, b: float, other: Work) -> Work:
-    """Work of `a` times `work` plus `b` times `other`, with the number format of `work`."""
+    """Work a * work + b * other, with the number format of `work`."""
     (fmt, *amounts), (_, *other_amounts) = astuple(work), astuple(other)
     return Work(fmt, *(a * x + b * y for x, y in zip(amounts, other_amounts, strict=True)))
 
 
 def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
-    """Work of an operator per token in a mean layer: `cached` in layers that cache tokens, `linear`
-    in layers with linear attention."""
+    """Work of an operator per token in a mean layer. cached: work in layers that cache tokens;
+    linear: in layers with linear attention, None: no work there."""
     if not s.linear_layers:
         return cached
     linear_work = linear or Work(cached.format, 0.0, 0.0, 0.0, 0.0)
@@ -99,7 +100,8 @@ def _linear_input(s: Shape, f: Formats) -> Work | None:
 
 
 def _linear_output(s: Shape, f: Formats) -> Work | None:
-    """Work of linear attention's gated norm, output projection, residual and norm, or None."""
+    """Work of linear attention's gated norm, output projection, residual and norm; None: no
+    such."""
     if not s.linear_layers:
         return None
     values, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
@@ -119,8 +121,8 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     read_bytes = f.activation_bytes * s.hidden + query_bytes
     vector_bytes = 3 * hidden_bytes + f.activation_bytes * s.hidden + 2 * query_bytes
     vector_bytes += rotated_bytes
-    caching_work = matmul(f.linear, weights, read_bytes, written_bytes, vector_bytes)
-    return _mean_layer(s, caching_work, _linear_input(s, f))
+    kv_layer_work = matmul(f.linear, weights, read_bytes, written_bytes, vector_bytes)
+    return _mean_layer(s, kv_layer_work, _linear_input(s, f))
 
 
 def decode_output(s: Shape, f: Formats) -> Work:
@@ -136,15 +138,15 @@ def decode_output(s: Shape, f: Formats) -> Work:
 
 
 def residual_bytes(s: Shape) -> float:
-    """Bytes of a token that a layer's two residuals move in addition to those of one hidden state:
-    each reads and writes all streams (hyper-connections, arXiv 2409.19606)."""
+    """Bytes per token that a layer's two residuals move beyond those of one hidden state: each
+    reads and writes all streams (hyper-connections, arXiv 2409.19606)."""
     return 2.0 * 2.0 * ACTIVATION_BYTES * s.hidden * (s.residual_streams - 1)
 
 
 def mixing_bytes(s: Shape, reads: int) -> float:
-    """Bytes of a token that kernels before a layer's two sublayers move, each to mix one hidden
-    state of all residual streams. Two kernels read these twice, for the weights and for their sum
-    (SGLang `mhc.py`, mhc_pre_gemm_sqrsum and mhc_pre_big_fuse); one reads them once (HcPre)."""
+    """Bytes per token of kernels that mix all residual streams to one hidden state before each of a
+    layer's two sublayers. reads: how often they read the streams: 2 for two kernels, for weights
+    and sum (SGLang `mhc.py`, mhc_pre_gemm_sqrsum, mhc_pre_big_fuse), 1 for one (HcPre)."""
     return 2.0 * ACTIVATION_BYTES * s.hidden * (reads * s.residual_streams + 1)
 
 
@@ -155,8 +157,8 @@ def prefill_down(s: Shape, f: Formats) -> Work:
     read_bytes = f.activation_bytes * s.hidden
     vector_bytes = 3 * hidden_bytes + read_bytes
     weights = s.down_weights + s.index_weights
-    caching_work = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
-    return _mean_layer(s, caching_work, _linear_input(s, f))
+    kv_layer_work = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
+    return _mean_layer(s, kv_layer_work, _linear_input(s, f))
 
 
 def prefill_up(s: Shape, f: Formats) -> Work:
@@ -166,15 +168,15 @@ def prefill_up(s: Shape, f: Formats) -> Work:
     weights = s.q_up_weights + s.kv_up_weights
     read_bytes = f.activation_bytes * (s.q_lora + s.kv_lora)
     vector_bytes = 2.0 * s.query_width + 2.0 * ACTIVATION_BYTES * s.kind.normed(s)
-    caching_work = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
-    return _mean_layer(s, caching_work)
+    kv_layer_work = matmul(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
+    return _mean_layer(s, kv_layer_work)
 
 
 def cached_up(s: Shape, f: Formats) -> Work:
     """Work of the up-projection of a cached token's latent to keys and values, all heads (MLA)."""
     out_bytes = ACTIVATION_BYTES * s.kind.up_values(s)
-    caching_work = matmul(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
-    return _mean_layer(s, caching_work)
+    kv_layer_work = matmul(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
+    return _mean_layer(s, kv_layer_work)
 
 
 def prefill_output(s: Shape, f: Formats) -> Work:
@@ -183,8 +185,8 @@ def prefill_output(s: Shape, f: Formats) -> Work:
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     read_bytes = f.activation_bytes * s.heads * s.value_dim
     vector_bytes = value_bytes + read_bytes + 5 * hidden_bytes + residual_bytes(s)
-    caching_work = matmul(f.linear, s.o_weights, read_bytes, hidden_bytes, vector_bytes)
-    return _mean_layer(s, caching_work, _linear_output(s, f))
+    kv_layer_work = matmul(f.linear, s.o_weights, read_bytes, hidden_bytes, vector_bytes)
+    return _mean_layer(s, kv_layer_work, _linear_output(s, f))
 
 
 def gate(s: Shape, f: Formats) -> Work:
@@ -204,8 +206,8 @@ def dense_ffn(s: Shape, f: Formats) -> Work:
 
 
 def _ffn_work(hidden: int, inner: int, fmt: str, product_bytes: float, steps: Steps) -> Work:
-    """Work of a feed-forward network for a token: FLOPs, weights and bytes. product_bytes: of each
-    number of the first product where it is in INT8; steps: of vector cores around the products."""
+    """Work per token of a feed-forward network: FLOPs, weights and bytes. inner: its middle width;
+    product_bytes: per number of its first product, if in INT8; steps: vector work around it."""
     weight_format = FORMATS[fmt]
     sum_bytes = product_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES
     inner_bytes = sum_bytes * 2 * inner
@@ -230,14 +232,14 @@ def mtp_projection(s: Shape, f: Formats) -> Work:
 
 
 def joining_product(s: Shape, f: Formats, states: int) -> Work:
-    """Work of a product that joins hidden states of so many layers (states) to one (EAGLE-3)."""
+    """Work of a product that joins the hidden states of `states` layers to one (EAGLE-3)."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     return matmul(f.linear, float(states) * s.hidden**2, states * hidden_bytes, hidden_bytes)
 
 
 def with_further_inputs(w: Work, s: Shape, f: Formats, more: float) -> Work:
-    """Work `w` of the first projections of decode or prefill plus that of `more` parameters for
-    further inputs (EAGLE-3: an embedding and a hidden state), each with its norm."""
+    """Work `w` of the first projections of decode or prefill, plus that of `more` parameters for
+    further inputs (EAGLE-3: an embedding and a hidden state), with their norm."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     return _weighted_sum(1.0, w, 1.0, matmul(f.linear, more, hidden_bytes, 0.0, 2 * hidden_bytes))
 
@@ -263,14 +265,14 @@ def combine_bytes(s: Shape) -> float:
 
 
 def gathered_bytes(s: Shape, dies: int) -> float:
-    """Bytes that `dies` dies exchange for a token in a gather and a reduce-scatter: its hidden
-    state to the others, and their sums back."""
+    """Bytes per token that `dies` dies exchange in a gather and a reduce-scatter: the hidden state
+    to the other dies, and their sums back."""
     return 2.0 * (dies - 1) * ACTIVATION_BYTES * s.hidden
 
 
 def rank_bytes(s: Shape, dies: int) -> float:
-    """Bytes between the `dies` of a rank for a token, all layers: a gather and a reduce-scatter in
-    each layer, twice in dense ones."""
+    """Bytes per token between the `dies` of a rank, all layers: a gather and a reduce-scatter in
+    each layer, two of each in dense layers."""
     return gathered_bytes(s, dies) * (s.layers + s.dense_layers)
 
 

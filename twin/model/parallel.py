@@ -63,18 +63,19 @@ def _hidden_bytes(x: ModelSplit) -> float:
 
 
 def _query_bytes(x: ModelSplit) -> float:
-    """Bytes of a token's queries for all dies that split a context, and of indexer candidates."""
+    """Bytes per token of queries and of indexer candidates, for all dies that split a context."""
     candidate_bytes = CANDIDATE_BYTES * x.shape.index_top_k * x.shape.index_share
     return x.context * (ACTIVATION_BYTES * x.shape.core_query_width + candidate_bytes)
 
 
 def _result_bytes(x: ModelSplit) -> float:
-    """Bytes of a token's results over parts of the context, all heads, with their log-sum-exp."""
+    """Bytes of a token's results on all dies that split a context, all heads, with log-sum-exp."""
     return x.context * (ACTIVATION_BYTES * x.shape.core_value_width + LSE_BYTES * x.shape.heads)
 
 
 def _cached_bytes(x: ModelSplit) -> float:
-    """KV bytes, mean layer, of a token of each die (or group that splits heads) of a context."""
+    """KV bytes, mean layer, of a token of each die (or group that splits heads) of a context
+    group."""
     head_share = x.whole.kv_width_of(x.heads) / x.whole.kv_width
     token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
     return x.context * x.heads * head_share * token_layer_bytes
@@ -86,7 +87,7 @@ def _stage_bytes(x: ModelSplit) -> float:
 
 
 def _stage_bytes_per_die(x: ModelSplit) -> float:
-    """Bytes of the hidden states of a token that each die of a decode rank sends between all
+    """Bytes per token of hidden states that one die of a decode rank sends between all pipeline
     stages: its share (vLLM and SGLang, `send_tensor_dict` with an `all_gather_group`)."""
     return _stage_bytes(x) / x.heads
 
@@ -98,7 +99,7 @@ def stage_of(s: Shape, pool: Pool) -> Shape:
     layers = math.ceil(s.layers / pool.own.pp_stages)
 
     def part_of(count: int) -> int:
-        """Number of the stage's layers of a kind of which the model has `count`."""
+        """Number of the stage's layers of some kind, of which the model has `count`."""
         return round(count * layers / s.layers)
 
     return replace(
@@ -163,20 +164,20 @@ def first_group(pool: Pool, name: str, dies: int) -> slice:
 
 
 def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of an instance's dies that have the first layers: in decode each rank's first ones."""
+    """Those of an instance's dies that have the first layers: in decode each rank's first dies."""
     stage_dies = PARALLELISMS["layers"].stride(pool, len(dies))
     return tuple(die for k, die in enumerate(dies) if k // stage_dies % pool.own.pp_stages == 0)
 
 
 def place_in_stage(pool: Pool, die: int, dies: int) -> int:
-    """Index of a die, one of an instance's `dies`, among the dies of its pipeline stage."""
+    """Index of a die (`die` of `dies` of an instance) among the dies of its pipeline stage."""
     stage_dies = PARALLELISMS["layers"].stride(pool, dies)
     return die // (stage_dies * pool.own.pp_stages) * stage_dies + die % stage_dies
 
 
 def kv_holders(pool: Pool, dies: int) -> int:
-    """Number of parts of a prefilling instance that each hold the KV of whole prompts: ranks where
-    it decodes too; dies, or groups that split prompts, with data-parallel attention; else one."""
+    """Number of parts of a prefilling instance that each hold the KV of whole prompts: its ranks if
+    it decodes too; with data-parallel attention dies, or groups that split prompts; otherwise 1."""
     if pool.role == "colocated":
         return dies // pool.rank_dies
     own = pool.own
@@ -184,14 +185,14 @@ def kv_holders(pool: Pool, dies: int) -> int:
 
 
 def kv_senders(pool: Pool, dies: int, receivers: int) -> int:
-    """Number of dies of a prefilling instance that send the KV of a prompt to a rank of `receivers`
-    dies: as many, if so many have it."""
+    """Number of a prefilling instance's dies that send a prompt's KV to a rank of `receivers` dies:
+    as many as receive it, if that many hold it."""
     return min(dies // kv_holders(pool, dies), receivers)
 
 
 def received_bytes(pool: Pool, name: str, part: ModelSplit) -> float:
-    """Bytes that a rank's dies together (decode), or a die, receive for a token in the collectives
-    of the parallelism `name`, all layers."""
+    """Bytes per token, all layers, that the dies of a rank together (in decode), or one die (in
+    prefill), receive in the collectives of the parallelism `name`."""
     parallelism = PARALLELISMS[name]
     group_dies = parallelism.size(pool)
     sends = [sent for sent in parallelism.sends if sent.phase == pool.phase]
@@ -223,8 +224,8 @@ def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
 
 
 def refuse_bad_splits(pool: Pool, shape: Shape, draft_shape: Shape | None, dies: int) -> None:
-    """Raise ModelError where a context or layers cannot be split as stated; draft_shape: of a
-    drafter's own layer, if any; dies: of an instance, with attention."""
+    """Raise ModelError where a context or layers cannot be split as stated. draft_shape: of a
+    drafter's own layer, None without one; dies: number of an instance's dies with attention."""
     own, cp_dies, stage_count = pool.own, pool.own.cp_dies, pool.own.pp_stages
     if stage_count > 1:
         dies = _stage_dies(pool, shape, dies)

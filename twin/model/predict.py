@@ -147,8 +147,8 @@ def predict(
     costs: Costs, traffic: Traffic, prefill_hot: LoadCurve = EVEN, decode_hot: LoadCurve = EVEN
 ) -> Prediction:
     """Steady state of a deployment. prefill_hot, decode_hot: (tokens that enter an MoE layer, load
-    of the hottest die over the mean at these), f8[G] each. Raises ModelError with one sentence when
-    a single request does not fit."""
+    of the hottest die divided by the mean), f8[G] each. Raises ModelError when not one request
+    fits."""
     front_requests_per_s = costs.front_end_requests_per_s
     if (prompt_role := costs.prefilling_role) is not None:
         prompts_per_s = costs.tokenised_prompts_per_s(traffic.input_tokens)
@@ -172,8 +172,8 @@ def predict(
 def rank_load(
     requests: float, ranks: int, traffic: Traffic
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Requests i8[R] and context tokens f8[R] of each rank for a mean number of `requests` per
-    rank, the fullest rank first. Requests are at even stages of their answers (or distributed as
+    """(requests i8[R], context tokens f8[R]) of each rank, the fullest first, for a mean of
+    `requests` per rank. Requests are at even stages of their answers (or distributed as
     `traffic.held` says), so contexts of ranks vary; an iteration waits for the slowest rank."""
     total_requests = round(requests * ranks)
     rank_requests = np.full(ranks, total_requests // ranks, np.int64)
@@ -195,7 +195,7 @@ def _with_fullest_rank(
     count: NDArray[Any], context: NDArray[np.float64], most: float
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """(requests, context tokens) of each rank, f8[R], with the expected maximum of `most` requests
-    on the first rank and the same total; count, context: requests and context tokens before."""
+    on the first rank and unchanged sums. count, context: requests and context tokens before."""
     mean_context = context[1:].sum() / count[1:].sum()  # of a mean request
     rank_requests = np.full(count.size, (count.sum() - most) / (count.size - 1))
     rank_requests[0] = most
@@ -205,8 +205,8 @@ def _with_fullest_rank(
 
 
 def slots_of(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
-    """(requests that a rank decodes at once, mean over ranks; their limit: "slots" or "KV space").
-    ModelError if not one request fits."""
+    """(mean number of requests that a rank decodes at once; what limits it: "slots" or "KV space").
+    Raises ModelError if not one request fits."""
     wanted_slots = role.slots(role.pool.batch_per_npu)
     request_tokens = traffic.input_tokens + traffic.held_mean
     most_slots, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
@@ -222,8 +222,8 @@ def slots_of(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
 def predict_decode(
     costs: Costs, traffic: Traffic, hot: LoadCurve, count: float, limited: str, most: float = 0.0
 ) -> DecodePrediction:
-    """A decode instance with `count` requests per rank; limited: what limits these; most: requests
-    of the busiest rank, if not even; hot: hottest die's load over the mean by tokens."""
+    """A decode instance with `count` requests per rank on average. limited: what limits them; most:
+    requests of the busiest rank, 0 if they are even; hot: load of the hottest die by tokens."""
     role = costs.decode_role
     assert role is not None
     requests, context = rank_load(count, role.ranks, traffic)
@@ -240,8 +240,9 @@ def _decode_figures(
     costs: Costs, role: RoleCosts, traffic: Traffic, iteration_s: float, ops: NDArray[np.float64],
     count: float, limited: str, totals: tuple[float, float], flops: float,
 ) -> DecodePrediction:  # fmt: skip
-    """Prediction for instances with iterations of `iteration_s`, `ops` s by operator; count:
-    requests of a rank; totals: (requests, context tokens) of all; flops: of the iteration."""
+    """Prediction for instances with iterations of `iteration_s`. ops: seconds of each operator;
+    count: requests of a rank; limited: what limits them; totals: (requests, context tokens) of all
+    ranks; flops: of the iteration."""
     tpot_s = iteration_s / costs.tokens_per_iteration
     npu_requests = count * (role.chip.dies_per_npu / role.pool.rank_dies)
     answers_per_iteration = role.pool.instances * npu_requests * role.npus
@@ -261,14 +262,14 @@ def _decode_figures(
 
 
 def _seconds_by_operator(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str, float]:
-    """Seconds by name of operator; operators that take no time are left out."""
+    """Seconds by name of operator, without operators that take no time. ops: seconds by index."""
     return {name: v for name, v in zip(role.operators, ops.tolist(), strict=True) if v > 0.0}
 
 
 def _predict_prefill(
     costs: Costs, role: RoleCosts, traffic: Traffic, hot: LoadCurve
 ) -> PrefillPrediction:
-    """Prediction of the prefill pool with full batches; hot: hottest die's load by tokens."""
+    """Prediction of the prefill pool with full batches. hot: load of the hottest die by tokens."""
     is_data_parallel = role.pool.own.attention == "dp"
     if traffic.input_tokens > role.kv_tokens_per_rank:
         # On NPUs of decode there is room for one batch, however many they are.
@@ -317,7 +318,7 @@ def _predict_prefill(
 def _predict_colocated(
     costs: Costs, role: RoleCosts, traffic: Traffic, hot: LoadCurve
 ) -> tuple[DecodePrediction, PrefillPrediction]:
-    """Decode and prefill of colocated instances in balance: prompts are computed as answers end."""
+    """(decode, prefill) of colocated instances in balance: prompts are computed as answers end."""
     pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
     slots, limited_by = slots_of(role, traffic)
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
@@ -364,10 +365,10 @@ def _predict_colocated(
 
 
 def _prompt_wait(slots: float, held: float, service: float, spread: float) -> float:
-    """Mean iterations that a prompt waits for earlier ones at ranks that compute it. Slots of these
-    take turns: mean value analysis of a closed network, slot by slot, in which an arrival sees the
+    """Mean iterations that a prompt waits for earlier ones at the ranks that compute it, which have
+    `slots`: mean value analysis of a closed network, slot by slot, in which an arrival sees the
     state with one slot fewer (Reiser and Lavenberg). service: iterations of a prompt; held: all
-    other iterations of a request; spread: mean square over squared mean of service."""
+    other iterations of a request; spread: mean square / squared mean of service."""
     queue_length = busy_slots = wait = 0.0
     for customers in range(1, math.ceil(slots) + 1):
         wait = service * max(0.0, queue_length - busy_slots) + 0.5 * spread * service * busy_slots
@@ -415,8 +416,8 @@ def _advice(
 
 
 def capped_clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
-    """Share of the rated clock, by role, at which an always full instance stays within a power cap;
-    raises HardwareError where none does."""
+    """Share of the rated clock, by role, at which an always full instance stays within the power
+    cap; raises HardwareError if even the lowest clock does not."""
     uses = full_load(full)
     if (guest := full.costs.deployed.guest) is not None:  # both compute on one die: one clock
         pair = uses["prefill"], uses["decode"]
@@ -440,8 +441,8 @@ def full_load(full: Prediction) -> dict[str, Use]:
 
 
 def shares_by_cause(costs: Costs, traffic: Traffic, hot: LoadCurve) -> dict[str, float]:
-    """Share of an iteration, with one request per rank, due to each cause, largest first. Operators
-    hide each other, so a cause is worth what the iteration is shorter without it."""
+    """Share of an iteration with one request per rank that each cause takes, largest first: by how
+    much the iteration is shorter without the cause, since operators hide each other."""
     role = costs.decoding_role
     assert role is not None
     requests, context = rank_load(1.0, role.ranks, traffic)

@@ -42,8 +42,8 @@ def _experts_s(p: PrefillCosts, tokens: float, hot: float) -> float:
 
 @kernel
 def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved_rows: float) -> float:
-    """Seconds of a dispatch or a combine of `die_tokens`: launch, ordering of `rows`, and the wire;
-    moved_rows: rows that the fullest link carries."""
+    """Seconds of a dispatch or a combine of `die_tokens` tokens of a die: launch, ordering of
+    `rows`, and the wire, whose fullest link carries `moved_rows`."""
     wire_s = max(w.token * die_tokens, w.row * moved_rows)
     wire_s -= w.saved * max(0.0, die_tokens - w.beyond)
     return w.fixed + (w.message * die_tokens + w.order * rows) + wire_s
@@ -84,10 +84,11 @@ def prefill_batch_s(
     p: PrefillCosts, new_tokens: float, die_tokens: float, die_pairs: float, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds to prefill a batch on an instance. new_tokens: to compute; die_tokens: of the fullest
-    die; die_pairs: its query-key pairs, sum over requests of new * (cached + (new + 1) / 2);
-    hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens, then hot_factor [2
-    G] that of nodes; ops f8[len(PREFILL_OPERATORS)] gets the seconds of each operator added."""
+    """Seconds to prefill a batch on an instance. new_tokens: tokens to compute; die_tokens: those
+    of the fullest die; die_pairs: its query-key pairs, the sum over requests of new * (cached +
+    (new + 1) / 2). hot_tokens, hot_factor f8[G]: load of the hottest die divided by the mean, by
+    tokens; with hot_factor f8[2 G] the hottest node's follows. ops f8[len(PREFILL_OPERATORS)]: the
+    seconds of each operator are added to it."""
     if new_tokens <= 0.0:
         return 0.0
     total_s = _add_attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
@@ -121,8 +122,7 @@ def _moe_layers_s(
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Seconds, also added to ops f8[operators], of the layers with experts, in sequence or of two
-    microbatches; die_tokens, die_pairs: tokens and query-key pairs of the most loaded die; hot_*:
-    hottest die's load over the mean by tokens."""
+    microbatches. Arguments: as of `prefill_batch_s`."""
     is_halved = p.microbatch > 0.0
     layers = p.moe_layers
     passes = layers * (2.0 if is_halved else 1.0)
@@ -157,10 +157,10 @@ def _overlapped_layer_s(
     p: PrefillCosts, before_s: float, dispatch_s: float, experts_s: float, combine_s: float,
     die_tokens: float, rows: float,
 ) -> float:  # fmt: skip
-    """Seconds of a layer of two microbatches that overlap; before_s, dispatch_s, experts_s,
-    combine_s: stages of one microbatch, of `die_tokens` and `rows`, on the remaining cores. Rows
-    are ordered and gathered in the computing stream (`routing`), or by vector cores concurrently:
-    then this work delays both streams equally."""
+    """Seconds of a layer of two microbatches that overlap. before_s, dispatch_s, experts_s,
+    combine_s: stages of one microbatch, of `die_tokens` and `rows`, on the cores that transfers
+    leave. Rows are ordered and gathered in the computing stream (`routing`), or at the same time by
+    vector cores: then this work delays both streams equally."""
     message_s = p.dispatch.message * die_tokens
     order_s = p.dispatch.order * rows
     gather_s = p.combine.message * die_tokens
@@ -183,9 +183,9 @@ def _overlapped_layer_s(
 
 @kernel
 def prefill_hits_s(p: PrefillCosts, hit_tokens: float, ops: np.ndarray) -> float:
-    """Seconds, also added to ops f8[operators], that `hit_tokens` cached tokens of prompts add to a
-    batch. Their latents, which each die has read or gathered from those that split prompts, are
-    projected up to keys and values of its heads as computed ones are: attention does not absorb."""
+    """Seconds, also added to ops f8[operators], that `hit_tokens` cached prompt tokens add to a
+    batch. A die has read their latents, or gathered them from dies that split prompts, and projects
+    them up to keys and values of its heads like computed ones: attention does not absorb."""
     layers = p.moe_layers + p.dense_layers
     projection_s = p.core.hit * hit_tokens * layers
     gather_s = p.context.token * hit_tokens / p.layout.dies * layers
@@ -196,28 +196,29 @@ def prefill_hits_s(p: PrefillCosts, hit_tokens: float, ops: np.ndarray) -> float
 
 @kernel
 def next_piece(first: float, evening: float, token_s: float, pair_s: float, held: float) -> float:
-    """Tokens of a prompt's next piece after `held` tokens, when the first has `first`. evening: 0:
-    as many, 1: as many as take as long. token_s, pair_s: seconds a token and a query-key pair."""
+    """Tokens of a prompt's next piece after `held` tokens, if its first piece has `first` tokens.
+    evening: 0: as many tokens; 1: as many as take the same time; in between, a mixture. token_s,
+    pair_s: seconds per token and per query-key pair."""
     if evening <= 0.0 or pair_s <= 0.0:
         return first
     first_piece_s = first * (token_s + 0.5 * pair_s * first)
     next_token_s = token_s + pair_s * held
     root_s = math.sqrt(next_token_s * next_token_s + 2.0 * pair_s * first_piece_s)
-    even_tokens = (root_s - next_token_s) / pair_s
-    return max(SHORTEST * first, first - evening * (first - even_tokens))
+    equal_time_tokens = (root_s - next_token_s) / pair_s
+    return max(SHORTEST * first, first - evening * (first - equal_time_tokens))
 
 
 @kernel
 def layerwise_s(p: PrefillCosts, read_s: float, compute_s: float) -> float:
     """Seconds of a batch that reads each layer's cached KV while it computes earlier layers: the
-    longer of both, plus one layer of the other."""
+    longer of read_s and compute_s, plus one layer's part of the other."""
     layers = p.moe_layers + p.dense_layers
     return max(compute_s + read_s / layers, read_s + compute_s / layers)
 
 
 @kernel
 def prefill_hbm_bytes(p: PrefillCosts, new_tokens: float) -> float:
-    """HBM bytes that all dies read and write for a batch: used weights, once, and activations."""
+    """HBM bytes that all dies move for a batch: used weights, once, and activations."""
     layout = p.layout
     used_experts = layer.used_experts(layout.slots, layer.routed_rows(layout, new_tokens))
     shared_dies = layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
@@ -235,14 +236,15 @@ def prefill_flops(p: PrefillCosts, new_tokens: float, pairs: float) -> float:
 
 
 def hbm_share_of_prefill(prefill: Machine, decode: Machine) -> float:
-    """Share of the sustained bandwidth for prefill while decode draws its maximum: what its cores
-    draw, in proportion where both together exceed the bandwidth."""
+    """Share of the sustained HBM bandwidth for prefill while decode on its dies draws its maximum:
+    what prefill's cores draw, in proportion where both together exceed the bandwidth."""
     return prefill.drawn_share(1.0) / max(1.0, prefill.drawn_share(1.0) + decode.drawn_share(1.0))
 
 
 def hbm_share_of_decode(p: PrefillCosts, tokens: float, machine: Machine) -> float:
-    """Share of sustained bandwidth that prefill `p` leaves to decode: a batch of `tokens` moves its
-    bytes over its time. Query-key pairs take time and few bytes, so decode has no less without."""
+    """Share of the sustained HBM bandwidth that prefill `p` leaves to decode: its batch of `tokens`
+    moves its bytes in the batch's time. Query-key pairs take time and move few bytes, so they are
+    left out: with them decode has more."""
     even_load, dies = np.ones(1), p.layout.dies
     batch_time_s = prefill_batch_s(
         p, tokens, tokens / dies, 0.0, even_load, even_load, np.zeros(len(PREFILL_OPERATORS))

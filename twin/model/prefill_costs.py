@@ -26,7 +26,7 @@ class _Attention:
 
 
 def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
-    """Coefficients of a prefill instance; a die with a part of the model computes its share."""
+    """Coefficients of a prefill instance; if a die has a part of the model, those of its share."""
     machine, s, f = x.machine, x.shape, x.formats
     split_dies, microbatch = float(x.split_dies), microbatch and x.sends_to_experts
     cp_dies = float(x.pool.own.cp_dies)
@@ -98,7 +98,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
 
 
 def _core_coefficients(x: Setting) -> c.PrefillCore:
-    """Coefficients of prefill's attention core, with the FLOPs of a drafter's own."""
+    """Coefficients of prefill's attention core, including the FLOPs of a drafter's own layer."""
     up_s = x.many_rows_s(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
     core = c.PrefillCore(
         fixed=x.gap_s + x.selecting_s,
@@ -112,7 +112,7 @@ def _core_coefficients(x: Setting) -> c.PrefillCore:
 
 
 def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
-    """Work of the operators of a drafter's layer in prefill; own: setting of that layer."""
+    """Work of each operator of a drafter's layer in prefill. own: setting of that layer."""
     shape, formats = own.shape, own.formats
     return [
         o.joining_product(shape, formats, x.drafter.joined),
@@ -137,7 +137,8 @@ def _drafter_product(x: Setting) -> c.Product:
 
 
 def _products_outside_core(x: Setting, where: str) -> list[c.Product]:
-    """Coefficients of prefill's operators `before` or `after` (where) the core, no projections."""
+    """Coefficients of prefill's operators (except projections) before or after the attention core.
+    where: "before" or "after"."""
     return [
         c.Product(
             operator.launches * x.gap_s,
@@ -161,7 +162,8 @@ def _wire_bytes(x: Setting) -> float:
 
 
 def _staged_attention(x: Setting) -> _Attention:
-    """Effect of sequence-parallel attention that is split by heads in the core: two collectives."""
+    """Effect of attention that is sequence-parallel before and after its core and split by heads in
+    it: two collectives."""
     shape = x.shape
     latent_bytes = _wire_bytes(x) * (shape.q_lora + shape.kv_lora)
     latent_bytes += ACTIVATION_BYTES * shape.rope_dim

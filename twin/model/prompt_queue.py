@@ -19,7 +19,7 @@ LINE, TABLE, EXACT = range(3)  # how the seconds of a batch are known
 
 
 def _none() -> NDArray[Any]:
-    """One zero, in place of an array that a form of price does not read."""
+    """One zero: the default of an array that a form of price does not read."""
     return np.zeros(1)
 
 
@@ -96,8 +96,8 @@ class PromptQueue(Columns):
 def batch_seconds(
     q: PromptQueue, tokens: float, pairs: float, most: float, most_pairs: float
 ) -> float:
-    """Seconds of a batch by its tokens and query-key pairs, in the form of `q`; most, most_pairs:
-    tokens and pairs of the die, or the group of dies, that has most."""
+    """Seconds of a batch with these tokens and query-key pairs, in the form of `q`. most,
+    most_pairs: tokens and pairs of the die, or group of dies, with most attention."""
     if q.form == EXACT:
         return prefill_batch_s(
             q.prices[0], tokens, most / q.sharing_dies, most_pairs / q.sharing_dies, q.hot_tokens,
@@ -117,8 +117,9 @@ def batch_seconds(
 
 @kernel
 def piece_tokens(q: PromptQueue, left: float, earlier: float, taken: float, load: float) -> float:
-    """Tokens of a prompt with `left` tokens, after `earlier` ones, that join a batch of `taken`
-    tokens; 0: none. load: attention seconds so far of the die that would compute them."""
+    """Tokens with which a prompt joins a batch that has `taken` tokens; 0: it does not. left:
+    tokens of the prompt to compute; earlier: tokens before these; load: attention seconds so far of
+    the die that would compute the piece."""
     batch_room, piece = q.budget - taken, left
     if q.chunk > 0.0:
         next_tokens = next_piece(q.chunk, q.evening, q.line_token_s, q.line_pair_s, earlier)
@@ -141,7 +142,8 @@ def piece_tokens(q: PromptQueue, left: float, earlier: float, taken: float, load
 
 @kernel
 def emptiest_die(q: PromptQueue) -> int:
-    """Index of the die with least load in a batch; of equal ones with least tokens, then pairs."""
+    """Index of the die with least load in a batch; among equal ones with least tokens, then
+    pairs."""
     emptiest = 0
     for die in range(1, q.die_load.size):
         if q.die_load[die] != q.die_load[emptiest]:
@@ -156,8 +158,8 @@ def emptiest_die(q: PromptQueue) -> int:
 
 @kernel
 def start_batch(q: PromptQueue, p: int, at_s: float) -> None:
-    """Form a batch, from `at_s` on, of the prompts that wait at instance p, and set when it ends.
-    Prompts that are not completed stay where they are in the queue."""
+    """Form a batch, which starts at `at_s`, of the prompts that wait at instance p, and set when it
+    ends. Prompts that it does not complete keep their places in the queue."""
     for die in range(q.die_load.size):
         q.die_load[die] = q.die_tokens[die] = q.die_pairs[die] = 0.0
     tokens, pairs, cached_tokens = 0.0, 0.0, 0.0
@@ -221,8 +223,8 @@ def start_batches(q: PromptQueue, p: int, until_s: float) -> None:
 
 @kernel
 def choose_instance(q: PromptQueue, i: int, now_s: float) -> int:
-    """Index of the instance for prompt i at `now_s`: the one of the next turn, or the one that is
-    free first, equal ones in turn; among those of one router."""
+    """Index of the instance for prompt i at time now_s: the next in turn, or the one that is free
+    first (equal ones in turn), among the instances of one router."""
     router_instances = q.free_s.size // q.routers
     router_turn = i if q.report_s == 0.0 else int(now_s / q.report_s)
     first_instance, turn_there = router_turn % q.routers * router_instances, i // q.routers

@@ -8,9 +8,9 @@ from twin.model.setting import Setting
 
 
 def prompt_core_coefficients(x: Setting, layers: float) -> dict[str, float]:
-    """Coefficients of the attention core of prompt tokens, by the names of PromptCore, with FLOPs
-    of `layers` layers. Where dies of prefill share a model without experts, a die has the pairs of
-    its tokens for all these dies."""
+    """Coefficients of the attention core of prompt tokens, by field of PromptCore, with the FLOPs
+    of `layers` layers. Where prefill's dies split a model without experts, each computes its heads
+    for the tokens of all these dies; figures are then per token, or pair, of one die."""
     s, sharers = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
     is_all_latent = uses_sparse_kernel(x)
     pair_time_s = sharers * pair_s(x)
@@ -53,7 +53,7 @@ def _attention_efficiency(x: Setting) -> Efficiency:
 
 
 def _flops_per_s(x: Setting) -> float:
-    """FLOP/s that prefill's attention core reaches on one die, in multi-head form."""
+    """FLOP/s of prefill's attention core on one die, in multi-head form."""
     machine, efficiency = x.machine, _attention_efficiency(x)
     if not efficiency.peak:
         return machine.attention_peak * efficiency.compute
@@ -61,9 +61,9 @@ def _flops_per_s(x: Setting) -> float:
 
 
 def _token_s(x: Setting) -> float:
-    """Seconds per token of a prompt besides its pairs. Blocks at the diagonal compute masked pairs,
-    a short row fills none; linear attention has no pairs; a sparse kernel starts on each query
-    token, on every die that has some of its heads."""
+    """Seconds per token of a prompt that do not depend on its pairs. Blocks at the diagonal compute
+    masked pairs, a short row fills no block; linear attention has no pairs; a sparse kernel starts
+    anew for each query token, on every die that has some of the heads."""
     shape, m = x.shape, x.machine
     if shape.index_top_k:
         is_one_by_one = uses_sparse_kernel(x) and x.independent_cores > 0.0
@@ -77,8 +77,8 @@ def _token_s(x: Setting) -> float:
 
 
 def _longest_dense_prompt(x: Setting) -> float:
-    """Tokens of the longest prompt that is attended to in full, where a kernel computes more places
-    than are selected; 0: none. No kernel attends to all compressed keys."""
+    """Tokens of the longest prompt in which each token attends to all earlier ones, with a kernel
+    that otherwise computes a fixed number of keys; 0: none, as with compressed keys."""
     is_never_dense = x.machine.sparse_prompts > 0.0 or x.shape.is_compressed
     return 0.0 if is_never_dense else float(x.shape.reach)
 

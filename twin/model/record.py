@@ -44,8 +44,8 @@ def record(kind: type[T]) -> type[T]:
 
 
 def given(meaning: str, unit: str = "", cause: str = "", scale: Scale = "") -> Any:
-    """Declare a field with a number that neither a slow die nor a busy link changes, except with a
-    `scale`; meaning, unit and cause describe it."""
+    """Declare a field with a number that neither slow dies nor busy links change, unless it has a
+    `scale`. meaning, unit, cause: as of Coefficient."""
     return field(default=0.0, metadata={"about": Coefficient(meaning, unit, cause, scale)})
 
 
@@ -71,7 +71,7 @@ def parts(kind: type[R], count: int) -> tuple[R, ...]:
 
 
 def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]:
-    """Yield (declaration, value) of a record's numbers in storage order; prefix: of names."""
+    """Yield (declaration, value) of a record's numbers in storage order; prefix: of their names."""
     for member in _fields(type(whole)):  # type: ignore[arg-type]
         value = getattr(whole, member.name)
         name = prefix + member.name
@@ -112,12 +112,12 @@ def scale_computed(whole: R, factor: float) -> R:
 
 def at_speed(whole: R, speed: float) -> R:
     """A copy of the record for a die that computes at `speed` (1: rated). Every exchange is a
-    barrier, so one slow die sets the pace of all (a straggler)."""
+    barrier, so one slow die (a straggler) slows all dies."""
     return map_numbers(whole, lambda c, v: v / speed if c.scale == "computed" else v)
 
 
 def slowed_kernels(whole: R, slowdown: float) -> R:
-    """A copy of the record whose kernels and exchanges take `slowdown` times as long as alone."""
+    """A copy of the record in which kernels and exchanges take `slowdown` times as long."""
     if slowdown == 1.0:
         return whole
     kernel_scales = ("computed", "carried", "started")  # not the host, nor copies to its memory
@@ -135,7 +135,7 @@ def numbers(whole: Record) -> NDArray[np.float64]:
 
 
 def _values(whole: Record) -> list[float]:
-    """All numbers of a record in storage order, faster than by `walk`."""
+    """All numbers of a record in storage order; faster than `walk`."""
     values: list[float] = []
     for value in _reader(type(whole))(whole):  # type: ignore[arg-type]
         if isinstance(value, tuple):

@@ -43,7 +43,8 @@ class StageSeconds(NamedTuple):
 
 @kernel
 def stage_seconds(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> StageSeconds:
-    """Seconds of the stages of one microbatch in a layer; `shared`, `taken`: 0 where not needed."""
+    """Seconds of the stages of one microbatch in a layer; `shared` and `taken` are 0 if the
+    schedule does not need them."""
     prepare_s = layer.before_core_s(m, load.tokens)
     core_s = layer.core_s(m.core, load.tokens, load.context)
     attention_s = layer.attention_s(m, load.tokens, core_s)
@@ -64,8 +65,8 @@ def stage_seconds(p: DecodeCosts, m: LayerCosts, load: PassLoad) -> StageSeconds
 
 @kernel
 def two_microbatches_s(p: DecodeCosts, x: StageSeconds) -> float:
-    """Seconds of a layer of two microbatches with stages `x`, in the schedule of the coefficients
-    `p`: a ring, turns, or streams on split cores."""
+    """Seconds of a layer of two microbatches with the stages `x`, in the schedule that `p` selects:
+    a ring, turns, or streams on split cores."""
     if p.layout.expert_dies > 0.0:
         return ring_s(x, 2.0)
     if p.hides > 0.0:
@@ -75,9 +76,9 @@ def two_microbatches_s(p: DecodeCosts, x: StageSeconds) -> float:
 
 @kernel
 def turns_s(x: StageSeconds) -> float:
-    """Seconds of a layer when a graph launches the stages `x` of two microbatches in turn: while
-    one dispatches, the other is in its projections and the shared expert is computed; while one
-    combines, the other is in its core (SGLang: operations_strategy.py). Waiting keeps the cores."""
+    """Seconds of a layer if a graph launches the stages `x` of two microbatches in turn: while one
+    dispatches, the other is in its projections and the shared expert is computed; while one
+    combines, the other is in its core (SGLang: operations_strategy.py). Cores wait idle."""
     routed_s = x.experts - x.shared + x.answer
     core_part_s = x.attention - x.prepare + x.gate
     dispatch_s = max(x.dispatch - x.start, x.shared + x.prepare)
@@ -86,9 +87,10 @@ def turns_s(x: StageSeconds) -> float:
 
 @kernel
 def ring_s(x: StageSeconds, microbatches: float) -> float:
-    """Seconds of a layer between attention and expert dies: its longest stage for all microbatches,
-    or one microbatch's whole round, whichever is longer (ping-pong: MegaScale-Infer, arXiv
-    2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520 section 5.2)."""
+    """Seconds of a layer between attention and expert dies: its longest stage for all
+    `microbatches`, or one microbatch's whole round, whichever is longer (ping-pong:
+    MegaScale-Infer, arXiv 2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520 section
+    5.2)."""
     attention_s = x.attention + x.gate
     longest_s = max(attention_s, x.dispatch, x.experts, x.combine, x.taken)
     return max(microbatches * longest_s, attention_s + x.dispatch + x.experts + x.combine)
@@ -146,8 +148,8 @@ class Piece:
 def decode_pieces(
     p: DecodeCosts, x: StageSeconds, attention: Operators, moe: Operators
 ) -> tuple[tuple[str, str], tuple[Piece, ...]]:
-    """(names of both streams of decode, pieces of two microbatches on them). x: seconds of stages;
-    attention: operators of attention in order; moe: gate, dispatch, experts, combine."""
+    """(names of decode's two streams, pieces of two microbatches on them). x: seconds of stages;
+    attention: (operator, seconds) in order; moe: of gate, dispatch, experts, combine."""
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
         gate_work, _, experts_work, _ = moe
@@ -176,8 +178,8 @@ def _pieces_of_microbatches(
 def _turn_stages(
     layer_s: float, x: StageSeconds, attention: Operators, moe: Operators
 ) -> list[tuple[int, float, Operators]]:
-    """Stages of one microbatch (stream, begin in s, operators), beginning with its projections,
-    during which the other one dispatches."""
+    """Stages (stream, begin in s, operators) of one microbatch. They begin with its projections,
+    during which the other microbatch dispatches. Arguments: as of `decode_pieces`."""
     gate_work, (_, dispatch_s), (_, experts_s), (_, combine_s) = moe
     dispatch_part_s = max(x.dispatch - x.start, x.shared + x.prepare)
     core_index = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
@@ -197,8 +199,8 @@ def _turn_stages(
 def pipeline_pieces(
     before: Operators, sent: Operators, experts: Operators, answered: Operators
 ) -> tuple[Piece, ...]:
-    """Pieces of prefill's cores (stream 0) and copy engines (stream 1) for two microbatches, by the
-    operators of their four stages: before dispatch, dispatch, experts, combine."""
+    """Pieces of two microbatches on prefill's cores (stream 0) and copy engines (stream 1), from
+    (operator, seconds) of their four stages: before dispatch, dispatch, experts, combine."""
     stages_s = [_total_s(operators) for operators in (before, sent, experts, answered)]
     steady = pipeline(*stages_s)
     return tuple(
@@ -213,5 +215,5 @@ def pipeline_pieces(
 
 
 def _total_s(operators: Operators) -> float:
-    """Sum of the seconds of operators, each (name, seconds)."""
+    """Sum of the seconds of operators (name, seconds)."""
     return sum(seconds for _, seconds in operators)

@@ -60,7 +60,7 @@ class Setting:
 
     @property
     def drafter_setting(self) -> Setting | None:
-        """Setting of a drafter's own layer; None: it has none."""
+        """Setting of a drafter's own layer; None if the drafter has none."""
         if self.drafter.shape is None:
             return None
         formats = o.Formats(OWN_FORMAT, OWN_FORMAT, OWN_FORMAT, self.formats.kv)
@@ -69,7 +69,7 @@ class Setting:
 
     @property
     def layer_ratio(self) -> float:
-        """Layers of the model over those of a die."""
+        """Number of the model's layers divided by that of a die's layers."""
         return self.whole.layers / self.shape.layers
 
     @property
@@ -93,8 +93,8 @@ class Setting:
         return [sent for sent in collectives if (sent.phase, sent.where) == (phase, where)]
 
     def exchanged_bytes(self, name: str, where: parallel.Where) -> float:
-        """Bytes of a token that all dies of a group exchange in the collectives of parallelism
-        `name` at a place of a layer (`where`), mean over layers."""
+        """Bytes per token that all dies of a group exchange in the collectives of a parallelism
+        (`name`) at a place of a layer (`where`), mean over layers."""
         collectives, shape = self.collectives(name, where), self.shape
         return sum(sent.together(self.part) * sent.layers(shape) for sent in collectives)
 
@@ -127,7 +127,7 @@ class Setting:
 
     @property
     def small_kernels_s(self) -> float:
-        """Seconds of a layer's kernels that no operator has, by its attention and its weights."""
+        """Seconds of a layer's kernels that belong to no operator, by attention and weights."""
         measured_s, kind = self.machine.small_kernels, self.shape.kind.kernels
         suffix = "_int8" if self.formats.linear == "int8" else ""
         indexer_s = measured_s.get("index", 0.0) if self.shape.index_top_k else 0.0
@@ -138,8 +138,8 @@ class Setting:
         return self.machine.choice_s if self._has_choice_kernels(operator) else 0.0
 
     def _has_choice_kernels(self, operator: str) -> bool:
-        """Whether the choice of experts is several kernels: the engine has none for that many
-        experts of a group, and the kernel of the experts (operator) does not choose."""
+        """Whether the choice of experts takes several kernels: the engine has no single one for
+        that number of experts per group, and the experts' kernel (operator) does not choose."""
         shape = self.shape
         efficiency = self.machine.product_efficiency(self.formats.expert, operator)
         group_experts = shape.routed_experts // max(shape.expert_groups, 1)
@@ -148,7 +148,7 @@ class Setting:
 
     @property
     def mixing_s(self) -> tuple[float, float]:
-        """Seconds (per pass, per token) to mix a layer's residual streams in own kernels."""
+        """(seconds per pass, per token) to mix a layer's residual streams in kernels of its own."""
         machine, shape = self.machine, self.shape
         efficiency = machine.measured_efficiency("mixing", "bf16")
         start_s = efficiency.start_s if efficiency is not None else machine.streams_start_s
@@ -179,8 +179,8 @@ class Setting:
         return not shape.moe_layers and not shape.linear_layers and shape.kind.kernels == "gqa"
 
     def launch_host_s(self, kernels: float, moe_passes: float, passes: float) -> float:
-        """Host seconds of a pass launched kernel by kernel: by the number of kernels of a layer, or
-        measured. passes: through layers, of which moe_passes have experts."""
+        """Host seconds to launch a pass kernel by kernel: by the number of `kernels` of a layer, or
+        as measured. passes: through layers, of which moe_passes are through ones with experts."""
         host_s_by_part, shape = self.machine.eager_layer_s, self.shape
         kernels += self.machine.index_kernels if kernels and shape.index_top_k else 0.0
         attention_s = host_s_by_part.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
@@ -193,8 +193,8 @@ class Setting:
 
     @property
     def kv_copies(self) -> float:
-        """Number of copies of a prompt's KV that the dies which share its heads read in all: each
-        die reads the KV of its own heads, but all latents (MLA)."""
+        """Number of copies of a prompt's KV that the dies which share its heads read together: each
+        reads only the KV of its heads, but all latents (MLA)."""
         dies = self.head_dies if self.sends_to_experts else self.split_dies
         return dies * self.whole.kv_width_of(dies) / self.whole.kv_width
 
@@ -212,14 +212,14 @@ class Setting:
 
     @property
     def is_one_rank(self) -> bool:
-        """Whether an instance's dies are one rank that sums experts' results, as on NVIDIA."""
+        """Whether an instance's dies are one rank that sums the experts' results (on NVIDIA)."""
         is_single_rank = self.pool.layer_dies == self.exchange.peers > 1 and not self.expert_dies
         return is_single_rank and self.machine.family == "nvidia" and self.sends_to_experts
 
     def experts_operator(self, operator: str) -> str:
-        """Name of the operator of a die's experts: `grouped` or `contiguous` (operator) where
-        tokens are sent to them. Dies that have all tokens run another kernel if one was measured
-        that serves this kind of attention: `fused`, or `fused_gqa`."""
+        """Name of the operator of a die's experts: `operator` ("grouped" or "contiguous") where
+        tokens are sent to them. Dies that have all tokens run another kernel, if one that serves
+        this kind of attention was measured: "fused" or "fused_gqa"."""
         if self.summing_network is None:
             return operator
         attention_kernels, weight_format = self.shape.kind.kernels, self.formats.expert
@@ -231,22 +231,22 @@ class Setting:
 
     @property
     def gathers_tokens(self) -> bool:
-        """Whether ranks without an exchange of messages gather all tokens on all dies, whose whole
-        experts compute those that are theirs: on NVIDIA (SGLang, moe-a2a-backend none)."""
+        """Whether ranks gather all tokens on all dies, where each die computes its own experts,
+        instead of sending messages: on NVIDIA (SGLang, moe-a2a-backend none)."""
         could_send = not self.expert_dies and self.sends_to_experts and self.exchange.peers > 1
         return could_send and not self.communication.fused and self.machine.family == "nvidia"
 
     @property
     def summing_network(self) -> wire.Exchange | None:
-        """Network of dies that have all tokens and sum the results of their experts or parts of
-        experts; None: tokens are sent to their experts."""
+        """Network of dies that have all tokens and sum the results of their experts, or of their
+        parts of experts; None if tokens are sent to their experts."""
         if self.layout.split > 1 or (self.gathers_tokens and not self.is_one_rank):
             return self.gather
         return self.groups.get("heads") if self.is_one_rank else None
 
     @property
     def exchange_bytes(self) -> float:
-        """Bytes sent per token to experts and back, all layers."""
+        """Bytes per token that are sent to experts and back, all layers."""
         shape = self.shape
         if (group := self.summing_network) is not None:
             return o.gathered_bytes(shape, group.peers) * shape.moe_layers
@@ -262,28 +262,28 @@ class Setting:
 
     @property
     def dispatch_share(self) -> float | None:
-        """Share of dispatch in the bytes to experts and back; None: all dies have all tokens."""
+        """Dispatch's share of the bytes to experts and back; None if all dies have all tokens."""
         if self.summing_network is not None:
             return None
         return self._message_bytes / (self._message_bytes + o.combine_bytes(self.shape))
 
     @property
     def concentration(self) -> float:
-        """Requests of a rank with attention per request of a mean rank; over 1 with expert dies."""
+        """Requests of a rank with attention per request of a mean rank; over 1 with AFD."""
         return self.exchange.peers / (self.exchange.peers - self.expert_dies)
 
     @property
     def core_splits(self) -> list[tuple[Cores, Cores]]:
-        """Possible shares of cores of decode's (attention stream, MoE stream), which adjust to the
-        load (arXiv 2506.12708v2 section 4.2.3); empty: not split."""
+        """Possible pairs (cores of decode's attention stream, of its MoE stream), which adjust to
+        the load (arXiv 2506.12708v2 section 4.2.3); empty if cores are not split."""
         name = f"operators.{self.machine.family}.attention_core_shares"
         core_shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
         return [(Cores(share, share), Cores(1.0 - share, 1.0 - share)) for share in core_shares]
 
     @property
     def route(self) -> wire.Exchange:
-        """Exchange figures for tokens to experts on other nodes: once to each node, or directly to
-        each die. The latter in decode of one chip family (low-latency kernels over RDMA)."""
+        """Exchange figures for tokens to experts on other nodes: sent once to each node, or, in
+        decode on NVIDIA (low-latency kernels over RDMA), directly to each die."""
         if not self.sends_to_experts:
             return self.exchange
         if self.pool.phase == "decode" and self.machine.family == "nvidia":
@@ -292,15 +292,17 @@ class Setting:
 
     @property
     def message_ratio(self) -> float:
-        """A token's messages over routed ones: above 1 where shared experts have own dies."""
+        """A token's messages per message to a routed expert: above 1 if shared ones have own
+        dies."""
         shape, has_own_dies = self.shape, self.layout.shared_dies > 0
         return 1.0 + (shape.shared_experts / shape.top_k if has_own_dies else 0.0)
 
     def traffic(
         self, own_streams: bool, cores: Cores = WHOLE, prompts: bool = False
     ) -> wire.MoeTraffic:
-        """Coefficients of dispatch and combine; `own_streams`: transfers between nodes run
-        concurrently; cores: those that sum reduced values; prompts: of a pass that has some."""
+        """Coefficients of dispatch and combine. own_streams: transfers between nodes run at the
+        same time as others; cores: those that add up sums; prompts: whether the pass has
+        prompts."""
         m, is_prefill = self.machine, self.pool.phase == "prefill"
         if (group := self.summing_network) is not None:
             adding_rate = wire.adding_bytes_per_s(m, self.facts, cores.vector)
@@ -316,7 +318,7 @@ class Setting:
     def work_s(
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
-        """Seconds of `w`: (weights, FLOPs, activations, vector work), the last three per token."""
+        """Seconds of the work `w`: (weights; FLOPs, activations and vector work per token)."""
         weight_bytes_per_s = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         copy_bytes_per_s = self.machine.vector_bytes_per_s(cores.vector)
         hbm_bytes_per_s = self.machine.chip.hbm_bytes_per_s * self.machine.drawn_share(cores.cube)
@@ -339,7 +341,7 @@ class Setting:
         )  # fmt: skip
 
     def operator_index(self, name: str) -> float:
-        """Index of an operator in the seconds by operator of this phase; 0 without a name."""
+        """Index of operator `name` in this phase's seconds by operator; 0 for ""."""
         return float(operator_names(self.pool.phase).index(name)) if name else 0.0
 
     def products(self, entries: Sequence[o.Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
@@ -370,7 +372,7 @@ class Setting:
 
     @property
     def core_kind(self) -> str:
-        """Decode's attention core: `latent` (MLA attending to all its context), `mla` or `gqa`."""
+        """Decode's attention core: "latent" (MLA that attends to all context), "mla" or "gqa"."""
         s = self.shape
         is_all_latent = s.kind.kernels == "mla" and not (s.index_top_k or s.is_compressed)
         return "latent" if is_all_latent else s.kind.kernels
@@ -379,10 +381,10 @@ class Setting:
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None,
         prompt: bool = False,
     ) -> float:  # fmt: skip
-        """Seconds of the attention core per context token of a request (roofline); machine: None:
-        its own. With an indexer each query token reads context tokens of its own, and whole blocks
-        of heads are computed; a core that serves one query token gathers them first. `prompt`: of a
-        prompt's tokens; each of the dies that split its heads gathers what all attend to."""
+        """Seconds of the attention core per context token of a request (roofline). With an indexer
+        each query token reads its own context tokens, and whole blocks of heads are computed; a
+        core that serves one query token gathers them first. machine: None: this setting's; prompt:
+        for tokens of a prompt; each of the dies that split its heads gathers what all attend to."""
         m, shape, kv_format = machine or self.machine, self.shape, self.formats.kv
         efficiency, block_heads = m.attention_efficiency(kv_format, self.core_kind), m.sparse_heads
         if prompt and shape.index_top_k:  # its kernel, where that was measured
@@ -402,8 +404,8 @@ class Setting:
         return float((computing_s**power + read_s**power) ** (1.0 / power))
 
     def _computed_heads_ratio(self, prompt: bool, block: float) -> float:
-        """Heads that a sparse kernel computes, in whole blocks, over a die's heads; prompt: whether
-        by the kernel of prompts, which dies with few heads do not use; block: heads of a block."""
+        """Heads that a sparse kernel computes, in whole blocks of `block` heads, divided by a die's
+        heads. prompt: for the kernel of prompts, which dies with few heads do not use."""
         head_count = self.shape.heads / (self.head_dies if self.pool.phase == "prefill" else 1)
         if prompt and head_count >= self.machine.sparse_prompt_from:
             block = max(block, self.machine.sparse_prompt_heads)
@@ -413,7 +415,7 @@ class Setting:
 
     @property
     def independent_cores(self) -> float:
-        """Number of a die's cores that each attend for another token; 0: all share each token."""
+        """Number of a die's cores that each serve another token; 0: all share each token."""
         is_sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if is_sparse_alone else 0.0
 
@@ -423,8 +425,8 @@ class Setting:
         return self.shape.linear_share * self.shape.state_bytes * (1.0 + 1.0 / query_tokens)
 
     def state_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
-        """Seconds of decode's linear attention per token of a pass, mean layer: as its kernels move
-        states, where that was measured, or element-wise work over them."""
+        """Seconds of decode's linear attention per token of a pass, mean layer: by the bandwidth of
+        its kernels, if that was measured, otherwise as element-wise work."""
         m = self.machine
         states_per_s = m.chip.hbm_bytes_per_s * m.linear_bandwidth * m.cores * cores.vector
         return self.state_bytes(query_tokens) / (states_per_s or m.vector_bytes_per_s(cores.vector))
@@ -440,8 +442,8 @@ class Setting:
 
     def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
         """Seconds of decode's indexer per context token of a request, mean layer, and of the core
-        over keys that are not selected from; 0: there is none. All of the context is scored, in the
-        format of the cache, and the scores are written and read once for the selection."""
+        over keys that are always attended to; 0 without an indexer. All context is scored, in the
+        cache's number format, and scores are written and read once for the selection."""
         machine, shape, kv_format = self.machine, self.shape, self.formats.kv
         if not shape.index_top_k:
             return 0.0

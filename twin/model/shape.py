@@ -55,9 +55,9 @@ class Shape(Widths):
     linear_layers: int = 0
 
     def split(self, dies: int) -> Shape:
-        """The part of one of `dies` that share attention by heads: its share of the heads, of the
-        dense FFN and of the vocabulary. Latents (MLA), the indexer and, if fewer than dies, KV
-        heads are on every die (arXiv 1909.08053 section 3). Raises ModelError."""
+        """The part of the model on one of `dies` that split attention by heads: its share of the
+        heads, of the dense FFN and of the vocabulary. Latents (MLA), the indexer and, if fewer than
+        dies, KV heads are on every die (arXiv 1909.08053 section 3). Raises ModelError."""
         if dies == 1:
             return self
         if self.heads % dies:
@@ -77,16 +77,16 @@ class Shape(Widths):
         )
 
     def _kv_heads_of(self, dies: int) -> int:
-        """KV heads that one of `dies` has when these split the heads."""
+        """Number of KV heads on one of `dies` that split the heads."""
         return max(1, math.ceil(self.kv_heads / dies))
 
     def kv_width_of(self, dies: int) -> int:
-        """Numbers in key and value of a token in a layer for one of `dies` that split the heads."""
+        """Numbers in a token's key and value, one layer, on one of `dies` that split the heads."""
         return replace(self, kv_heads=self._kv_heads_of(dies)).kv_width
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Stages of its layers: attention, and a dense FFN, experts or, by layer, either."""
+        """Stages of its layers: attention, and a dense FFN, experts, or some of each."""
         layers_of_stage: dict[Stage, int] = {
             "attention": self.layers, "dense": self.dense_layers, "experts": self.routed_experts
         }  # fmt: skip
@@ -94,7 +94,7 @@ class Shape(Widths):
 
     @property
     def kind(self) -> Kind:
-        """Formulas of its kind of attention: sizes by the model's widths."""
+        """Formulas of its kind of attention, which give sizes from the model's widths."""
         return KINDS[self.attention]
 
     @property
@@ -118,8 +118,8 @@ class Shape(Widths):
 
     @property
     def mean_keys(self) -> float:
-        """Keys that a mean layer caches for a token of the context, windows left out: 1 where all
-        layers cache every token. An indexer, if there is one, selects from them."""
+        """Keys cached per context token in a mean layer, without windows: 1 if all layers cache
+        every token. An indexer, if there is one, selects from them."""
         return self.all_layer_keys / self.layers
 
     @property
@@ -141,12 +141,12 @@ class Shape(Widths):
 
     @property
     def index_share(self) -> float:
-        """Share of the layers that have an indexer, in a model with one."""
+        """Share of the layers that have an indexer; 1 unless the model caches compressed tokens."""
         return self.select_layers / self.layers if self.is_compressed else 1.0
 
     @property
     def reach(self) -> int:
-        """Number of context tokens that the keys selected for a token cover; 0: no indexer."""
+        """Number of context tokens for which the selected keys stand; 0: no indexer."""
         return self.index_top_k * self.select_ratio
 
     def cached_bytes_per_token(self, kv: str) -> float:
@@ -176,7 +176,7 @@ class Shape(Widths):
 
     @property
     def core_query_width(self) -> int:
-        """Query values that enter decode's attention core; MLA's have absorbed key weights."""
+        """Number of query values into decode's core, all heads; MLA's have absorbed key weights."""
         return self.kind.core_query(self)
 
     @property
@@ -201,7 +201,8 @@ class Shape(Widths):
 
     @property
     def o_weights(self) -> int:
-        """Parameters of the output projection; of groups of heads first to `o_lora` values each."""
+        """Parameters of the output projection; with `o_groups`, groups of heads are first projected
+        to `o_lora` values each."""
         head_values = self.heads * self.value_dim
         if not self.o_groups:
             return head_values * self.hidden
@@ -235,8 +236,8 @@ class Shape(Widths):
 
     @property
     def all_pairs_flops(self) -> float:
-        """FLOPs for one query token and one token of the context, mean layer, however few tokens
-        are selected: of the indexer, and of the core over keys that are not selected from."""
+        """FLOPs per query token and context token, mean layer, that selection does not avoid: of
+        the indexer, and of the core over keys that are always attended to."""
         return self.mean_keys * self.index_flops + self.pool_keys * self.decode_core_flops
 
     @property
@@ -255,15 +256,16 @@ class Shape(Widths):
         return self.kind.cached(self)
 
     def kv_bytes_per_token_layer(self, kv: str) -> float:
-        """KV bytes of a token in one layer, with the indexer's key; kv: number format."""
+        """KV bytes per token in one layer, with the indexer's key; kv: number format of KV."""
         return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
 
     def index_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes of a token's indexer key in a layer; kv: format; in 8 bits 4 B more per 128."""
+        """Bytes of a token's indexer key in a layer; kv: number format (8 bits: with scales)."""
         return self.index_dim * (2.0 if kv == "bf16" else 1.0 + 4.0 / 128.0)
 
     def core_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes that the core reads of a token in a layer; int8 has its positional part in BF16."""
+        """Bytes per token that the core reads in one layer. kv: number format of KV; 8-bit KV of
+        some kinds has its positional part in BF16."""
         return 2.0 * self.kv_width if kv == "bf16" else float(self.kind.small_bytes(self))
 
     @property

@@ -49,7 +49,8 @@ def kv_bytes(shape: Shape, drafter: Drafter, kv: str) -> float:
 
 
 def space(x: Setting, at: Deployed, name: str) -> Space:
-    """HBM budget and KV tokens of a die of the instance `name`; ModelError if it does not fit."""
+    """HBM budget and KV tokens of a die. name: of the instance, for messages. Raises ModelError if
+    weights, buffers or one request do not fit."""
     decoding, chip, dies = at.deployment.decode, x.machine.chip, x.exchange.peers
     if x.pool.phase == "decode":  # a die stores its stage alone
         x = replace(x, shape=stage_of(x.shape, x.pool))
@@ -96,8 +97,8 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
 
 
 def arriving_expert_bytes(x: Setting, experts: Experts) -> float:
-    """Bytes of a die for experts of a layer that arrive while those in place serve; 0 unless
-    rebalancing swaps them in the background."""
+    """Bytes on a die for one layer's experts that arrive while the present ones still serve; 0
+    unless rebalancing swaps experts in the background."""
     balancing = experts.balancing
     if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
         return 0.0
@@ -128,8 +129,8 @@ def _buffer_bytes(x: Setting, d: Deployment) -> float:
 
 
 def _own_kv_tokens(x: Setting, d: Deployment) -> int:
-    """KV tokens that a prefill die needs itself when it lends space: those of a batch, or of the
-    longest prompt. With data-parallel attention each die has its own prompts, otherwise all."""
+    """KV tokens that a prefill die that lends space needs itself: those of a batch, or of the
+    longest prompt. With data-parallel attention each die has its own prompts, else those of all."""
     batch_tokens = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
     group_count = x.exchange.peers // x.pool.own.cp_dies
     die_batch_tokens = batch_tokens // group_count if x.pool.own.attention == "dp" else batch_tokens
@@ -138,16 +139,17 @@ def _own_kv_tokens(x: Setting, d: Deployment) -> int:
 
 def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.Budget:
     """Budget of a pool on a die that prefill (the guest) shares with decode. Equal weights are
-    stored once (semi-PD's unified storage, arXiv 2504.19867): all but the experts, and these too
-    where an instance of each has the same dies. Prefill has room for the KV of one batch, decode
-    has the rest. Raises ModelError when that fits no request."""
+    stored once (semi-PD's unified storage, arXiv 2504.19867): all but experts, and experts too if
+    both pools' instances have the same dies. Prefill has room for the KV of one batch, decode has
+    the rest. Raises ModelError if the rest fits no request."""
     deployment, prefill, host_pool = at.deployment, at.deployment.prefill, at.pools[guest.lender]
     bytes_per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     expert_layers = x.shape.moe_layers + x.drafter.module
     shape_part, experts_tp = stages.shape_on_die(x.whole, guest), guest.own.experts_tp
 
     def guest_experts(npus: int) -> tuple[stages.ExpertLayout, float]:
-        """(prefill's expert layout on `npus` NPUs, bytes of weights on a die beyond decode's)."""
+        """(prefill's expert layout on `npus` NPUs; bytes of a die's expert weights besides
+        decode's)."""
         slots = stages.expert_layout(
             shape_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
         )

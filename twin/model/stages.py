@@ -37,7 +37,7 @@ class ExpertLayout:
 
 
 def experts_of(experts: Experts, shape: Shape) -> Experts:
-    """The scenario's settings of experts; for a model without any, settings without effect."""
+    """The scenario's settings of experts, or NO_EXPERTS for a model without experts."""
     return experts if "experts" in shape.stages else NO_EXPERTS
 
 
@@ -74,9 +74,9 @@ def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> Expert
 def with_class_loads(
     layout: ExpertLayout, experts: Experts, facts: Facts, classes: int
 ) -> ExpertLayout:
-    """The layout with the load of each class of a die's experts over their mean. A die's experts
-    differ in popularity like evenly spaced ranks of a layer, as balanced placement leaves them;
-    classes are pooled over layers. Imported popularity and a perfect placement have none."""
+    """The layout with the load of each class of a die's experts, divided by their mean. A die's
+    experts differ in popularity like evenly spaced ranks of a layer, as balanced placement leaves
+    them; classes are pooled over layers. Imported popularity and a perfect placement have none."""
     skew, slots = experts.skew, layout.slots_per_die
     is_uneven = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
     if not is_uneven or skew <= 0.0 or slots <= 1:
@@ -100,14 +100,15 @@ def with_class_loads(
 
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
-    """Number of dies for routed experts that hold none, where there are fewer experts than slots;
+    """Number of dies for routed experts that hold none, because there are fewer experts than slots.
     redundant: number of redundant experts."""
     slot_count = layout.places if layout.slots_per_die else 0
     return max(0, slot_count - s.routed_experts - redundant) * layout.split
 
 
 def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
-    """(expert groups of the model's router, most of them that a token reaches), or ModelError."""
+    """(expert groups of the model's router, most groups that a token reaches). Raises ModelError if
+    the scenario limits routing to groups and the router has none."""
     groups = shape.expert_groups
     if experts.group_limited and groups == 1:
         raise ModelError(
@@ -118,13 +119,13 @@ def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
 
 
 def split_dies(pool: Pool, shape: Shape) -> int:
-    """Number of dies that hold the weights once, without routed experts. Prefill splits only
-    projections of a model with experts (prefill_costs.py): its shape stays whole."""
+    """Number of dies over which one copy of the weights, without routed experts, is split. Prefill
+    of a model with experts splits only projections (prefill_costs.py): its shape stays whole."""
     return pool.layer_dies if "experts" in shape.stages else pool.own.tp_dies
 
 
 def weight_advice(pool: Pool, shape: Shape) -> tuple[str, ...]:
-    """Advice for a model without experts whose weights do not fit a die; otherwise none."""
+    """(a remedy,) for a model without experts whose weights do not fit a die; () otherwise."""
     if "experts" in shape.stages:
         return ()
     if pool.phase == "prefill" and pool.own.attention == "dp":
@@ -172,8 +173,8 @@ def _refuse_expert_split(pool: Pool, shape: Shape) -> None:
 
 
 def setting_notes(pools: Iterable[Pool], shape: Shape, ranks_of: Mapping[str, int]) -> list[str]:
-    """A sentence for each setting without effect, or not offered by engines, for a model without
-    routed experts; ranks_of: number of ranks of an instance, by role."""
+    """For a model without routed experts, a sentence for each setting that has no effect or that
+    engines do not offer; [] for other models. ranks_of: number of an instance's ranks, by role."""
     if "experts" in shape.stages:
         return []
     sentences = [f"{shape.title} has no routed experts: the settings under experts change nothing."]

@@ -24,7 +24,7 @@ class Switch:
 
 
 def switch_mode(mode: LayerCosts, x: Setting, cores: Cores, in_sequence: bool) -> LayerCosts:
-    """Coefficients of a layer of decode with the effect of all optimisation switches; cores: of its
+    """Coefficients of a decode layer with the effect of all optimisation switches. cores: of its
     attention stream; in_sequence: whether operators run in sequence, not in two streams."""
     for name, switch in SWITCHES.items():
         if switch.mode is not None:
@@ -90,7 +90,8 @@ def _prefetch_weights(costs: DecodeCosts, x: Setting, is_on: bool) -> DecodeCost
 
 
 def _set_tiles(costs: DecodeCosts, x: Setting, on: bool) -> DecodeCosts:
-    """Coefficients with tiles in which the fused MoE operator's stages overlap; 0 unless `on`."""
+    """Coefficients with the number of tiles by which the fused MoE operator overlaps stages; 0:
+    off."""
     tile_count = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
     return replace(costs, tiles=float(tile_count))
 

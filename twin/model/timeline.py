@@ -38,7 +38,8 @@ class Timeline:
     pieces: tuple[Piece, ...]
 
     def placed_pieces(self) -> Iterator[PlacedPiece]:
-        """Yield each piece of every layer, compressed a little as the last results run over."""
+        """Yield every piece of every layer; layers are a little shorter than their time, so that
+        the last layer's overhang fits."""
         overhang_layers = max(piece.high for piece in self.pieces) - 1.0
         layer_share = (self.end - self.begin) / (self.layers + max(overhang_layers, 0.0))
         for layer in range(self.layers):
@@ -59,8 +60,8 @@ class Timeline:
 def decode_timeline(
     p: DecodeCosts, requests: float, context: float, hot: float, wire: float
 ) -> Timeline | None:
-    """Decode's streams over time with `requests` and `context` tokens per rank; hot: hottest die's
-    expert load over mean, wire: fullest link's. None if layers run in sequence, or no requests."""
+    """Decode's streams over time with `requests` and `context` tokens per rank. hot, wire: load of
+    hottest die and fullest link, over the mean. None if layers run in sequence, or no requests."""
     if p.microbatch == 0.0 or not requests > 0.0:
         return None
     groups = pipeline_groups(p, requests * p.layout.dies / p.layout.rank_dies)
@@ -85,8 +86,8 @@ def decode_timeline(
 
 
 def _attention_operators(m: LayerCosts, half_load: PassLoad) -> Operators:
-    """(name, seconds) of each operator of a microbatch's attention, in order; selected KV comes
-    from host memory before the core."""
+    """(name, seconds) of each operator of a microbatch's attention, in order; a wait for selected
+    KV from host memory stands before the core."""
     operator_s = np.zeros(len(operator_names("decode")))
     add_attention(m, 1.0, half_load, operator_s)
     seconds_by_operator = dict(zip(operator_names("decode"), operator_s.tolist(), strict=True))
@@ -100,9 +101,9 @@ def _attention_operators(m: LayerCosts, half_load: PassLoad) -> Operators:
 def _moe_layers_position(
     p: DecodeCosts, requests: float, context: float, hot: float, wire: float, layer_s: float
 ) -> tuple[float, float]:
-    """(begin, end) of the MoE layers as shares of an iteration: after the dense ones, before MTP
-    and the head. requests, context: of a rank; layer_s: seconds of one MoE layer; hot, wire: load
-    over the mean of hottest die and fullest link."""
+    """(begin, end) of the MoE layers as shares of an iteration: after the dense layers, before MTP
+    and head. requests, context: of a rank; hot, wire: load of the hottest die and of the fullest
+    link, divided by the mean; layer_s: seconds of one MoE layer."""
     names = operator_names("decode")
     operator_s = np.zeros(len(names))
     rank_count = max(1, int(p.layout.dies / p.layout.rank_dies))
@@ -127,8 +128,8 @@ def _constant_imbalance(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray
 def prefill_timeline(
     p: PrefillCosts, tokens: float, pairs: float, hot: float, wire: float
 ) -> Timeline | None:
-    """Timeline of prefill's streams for a batch of tokens and query-key pairs; hot: hottest die's
-    expert load over mean, wire: fullest link's. None if layers run in sequence, or no tokens."""
+    """Prefill's streams over time for a batch of tokens and query-key pairs. hot, wire: load of
+    hottest die and fullest link, over the mean. None if layers run in sequence, or no tokens."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
     moe_layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)

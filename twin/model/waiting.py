@@ -33,12 +33,12 @@ class Prompts:
     cached: NDArray[np.float64]  # tokens that are read instead
 
     def first(self, count: int) -> Prompts:
-        """The first `count` requests of the sample, two at least."""
+        """The first `count` requests of the sample, at least two."""
         rows = slice(max(count, 2))
         return Prompts(self.arrival_s[rows], self.fresh[rows], self.cached[rows])
 
     def repeated(self, times: int) -> Prompts:
-        """The sample repeated so many `times`, one copy after the other."""
+        """The sample `times` times, one copy after the other."""
         gap_count = len(self.arrival_s) - 1  # one alone has none
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / gap_count) if gap_count else 1.0
         copy_begins_s = np.repeat(np.arange(times) * span_s, gap_count + 1)
@@ -48,7 +48,7 @@ class Prompts:
         )  # fmt: skip
 
     def shuffled(self, times: int) -> Prompts:
-        """`times` copies of the sample, each in an order of its own, and its gaps in another."""
+        """The sample `times` times; each copy has requests and gaps in orders of its own."""
         count, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
         gaps_s = np.diff(self.arrival_s, append=self.arrival_s[-1] + mean_gap_s)
         draws = np.arange(2 * times * count).reshape(2, times, count)
@@ -94,8 +94,8 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> NDArray[np.float64]:
 def waits_and_next_s(
     prompts: Prompts, pool: Pool, rate: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(seconds from the router to the end of prefill, seconds of the batch that its instance begins
-    then, 0 if no prompt waits there) of each request of the sample, f8[n], at `rate` a second."""
+    """(seconds from router to the end of prefill of each request of the sample, f8[n]; seconds of
+    the batch that its instance begins then, 0 if no prompt waits, f8[n]), at `rate` requests/s."""
     count = len(prompts.arrival_s)
     dies = uniforms(DEALT, np.arange(count)) * pool.dies if pool.is_dealt else np.zeros(count)
     price = {part.name: getattr(pool.price, part.name) for part in fields(pool.price)}
@@ -120,8 +120,8 @@ def compile_queue() -> None:
 
 
 def saturated_rate(prompts: Prompts, pool: Pool) -> float:
-    """Requests/s of a pool in which prompts always wait: by what a second copy of the sample adds,
-    so that batches before its first and after its last long prompt do not count."""
+    """Requests/s of a pool in which prompts always wait: from the time that a second copy of the
+    sample adds, so batches before its first and after its last long prompt do not count."""
     one_instance = replace(pool, instances=1, routers=1)
     one_copy_s, two_copies_s = (
         waits_s(Prompts(np.zeros(one.fresh.size), one.fresh, one.cached), one_instance, 1.0).max()
@@ -131,8 +131,8 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
 
 
 def mean_of_fullest(requests: float, ends: int) -> float:
-    """Mean number of requests at the end (of a transfer) that has most, where each of `ends` has a
-    Poisson number and all together `requests`."""
+    """Mean number of requests at the busiest of `ends` (of transfers), if each end has a Poisson
+    number of requests and all ends together have `requests` on average."""
     mean_of_end = requests / ends
     chance_of_count = p_at_most = math.exp(-mean_of_end)
     mean_most, count = 0.0, 0
@@ -144,7 +144,7 @@ def mean_of_fullest(requests: float, ends: int) -> float:
 
 
 def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float) -> float:
-    """Variance of the number of requests in progress over its squared mean. lives: (how long
+    """Variance of the number of requests in progress, divided by its squared mean. lives: (how long
     requests stay, share of requests); mean_requests: mean number in progress; cv: coefficient of
     variation of gaps between arrivals. The variance of an infinite-server queue is z times its
     mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized
@@ -158,9 +158,9 @@ def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float)
 
 
 def variance_share_of_mean(lives: Lives, window: float) -> float:
-    """Variance of the mean number of requests in progress over a `window`, as a share of the
-    variance at one instant; window and lives in one unit of time. An M/G/infinity queue's
-    autocorrelation at a distance d is E[(life - d)+] / E[life] (Cox & Miller, 1965)."""
+    """Variance of the mean number of requests in progress over a `window`, divided by the variance
+    at one instant. window and lives have the same unit of time. The autocorrelation of an
+    M/G/infinity queue at a distance d is E[(life - d)+] / E[life] (Cox & Miller, 1965)."""
     mean_life, variance_parts = math.fsum(life * share for life, share in lives), []
     for life, share in lives:
         overlap = min(window, life)

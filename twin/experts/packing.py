@@ -106,8 +106,10 @@ def _pack_apart(
 
 @lazy_entry
 def renumber_dies(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
-    """`new` i8[layers, dies, slots] with the dies of a node permuted to resemble `current`:
-    greedily, most experts in common first. Loads do not change: a node's dies are alike."""
+    """`new` i8[layers, dies, slots] with the dies of each node renumbered, so that they hold
+    experts that they hold in `current`: greedily, pairs with most experts in common first. A node's
+    dies are alike, so no load changes. node_of i8[dies]: node of each die; experts: number of
+    experts."""
     layers, dies, slots_per_die = new.shape
     renumbered = np.empty_like(new)
     for layer in range(layers):

@@ -25,8 +25,8 @@ def max_min_levels(
     """Bring `level` f8[flows] down to the max-min fair levels of flows that share links.
 
     When called, `level` holds `most`, the bound of each flow. A flow at level x takes x times its
-    part of each of its links; a link's capacity is 1. If parts are those of the rate that a flow
-    has alone, a level is the share of that rate that is left.
+    part of each of its links; a link's capacity is 1. If a flow's parts are what it takes at the
+    rate that it has without other flows, its level is the share of that rate that it gets.
 
     Flow f crosses links[start[f]:end[f]], at least those in `full`. Link l is crossed by
     owners[link_start[l]:link_end[l]], with the parts `owner_parts`. full[:count]: links that may be

@@ -146,12 +146,12 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
 
 def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False) -> HalfAllReduce:
     """Half an all-reduce: a gather or a reduce-scatter among the dies of a rank. Inside a node
-    start and rate are those measured on the chip, or on that of `exchange_of`, of the faster of two
-    kernels: of halves themselves (`collective.halves` of data/chips, or `collective.gathers`, of
-    NCCL, for dies that call this `library`), or of all-reduces (`collective.inside`), with half of
-    an all-reduce's start. Otherwise they are those measured in service for families with
-    `collective`, or the start of dispatch at the fabric's rate. Values are interpolated by number
-    of dies, and constant beyond the measured range."""
+    start and rate are measured ones, of the faster of two kernels, on the chip or on the one that
+    `exchange_of` names: of halves (`collective.halves` of data/chips; `collective.gathers`, of
+    NCCL, if `library` is set), else of all-reduces (`collective.inside`), with half their start.
+    Without these they are as measured in service for the family (`collective`), else dispatch's
+    start and the fabric's rate. Values are interpolated by number of dies, and constant beyond the
+    measured range."""
     chip_name = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
     table_chip = chip_of_tables(facts, m.chip.name, "exchange")
     chip_path = f"chips.{table_chip}.operators.collective"

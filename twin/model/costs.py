@@ -467,7 +467,7 @@ def _price_over_exchanges(
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
-    """Most of an instance's dies on one node; nodes of an unbroken row count as full."""
+    """Most of an instance's dies on one node; of consecutive dies, all dies of a node count."""
     if dies == tuple(range(dies[0], dies[0] + len(dies))):
         nodes = np.unique(net.node[net.dies[list(dies)]])
         return int(np.bincount(net.node[net.dies])[nodes].max())

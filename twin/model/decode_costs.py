@@ -151,8 +151,9 @@ def _host_costs(x: Setting) -> c.Host:
 
 
 def _pipeline_costs(x: Setting) -> c.Pipeline:
-    """Coefficients of pipeline stages. The last has no more layers than any other, with the LM head
-    (vLLM and SGLang, get_pp_indices); a piece of a prompt is what a pass of a rank has room for."""
+    """Coefficients of pipeline stages. The last stage, with the LM head, has no more layers than
+    others (vLLM and SGLang, get_pp_indices). A prompt's piece is as long as a rank computes in one
+    pass."""
     whole_shape, stage_count = x.whole, x.pool.own.pp_stages
     longest_stage, last_layers = stage_of(whole_shape, x.pool), whole_shape.layers // stage_count
     moe_layers, dense_layers = max(whole_shape.moe_layers, 1), max(whole_shape.dense_layers, 1)

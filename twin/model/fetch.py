@@ -29,7 +29,7 @@ class Fetch:
 
     def seconds(self, tokens: float, latency_s: float, bytes_per_s: float) -> float:
         """Seconds to read `tokens` cached tokens of a batch without other traffic. latency_s,
-        bytes_per_s: price of the plane, into all dies together."""
+        bytes_per_s: of reads over the memory pool's plane, by all dies together."""
         plane_s = self.bytes_per_token / min(bytes_per_s, self.copies_bytes_per_s)
         return latency_s + tokens * (self.ahead_s_per_token(latency_s) + plane_s)
 
@@ -119,8 +119,8 @@ class Servers:
 
 
 def node_dram_bytes(pool: MemoryPool, facts: Facts, dies_per_node: int) -> float:
-    """Bytes of a node's DRAM that hold KV blocks once the store is full. Its dies provide whole
-    segments; between two evictions half of one is free below its watermark."""
+    """Bytes of a node's DRAM that hold KV blocks once the store is full. Each die provides whole
+    segments; half of what one eviction frees is free on average, below the watermark `full_at`."""
     path, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
     lent_bytes *= 1.0 - pool.weights_share
     if f"{path}.segment" in facts:

@@ -45,8 +45,7 @@ class HostMemory:
 
     def fitting_tokens(self, s: Shape, kv: str, request: int) -> float:
         """Most KV tokens of a die whose host-memory part fits the die's part of that memory.
-        request: tokens of a request; kv: number format of KV. ModelError if not one request
-        fits."""
+        request: tokens of a request; kv: number format of KV. ModelError if no request fits."""
         most_tokens = self.part.die_bytes / self.token_bytes(s, kv)
         if most_tokens < request:
             needed_bytes = request * self.token_bytes(s, kv)

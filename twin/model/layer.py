@@ -37,7 +37,8 @@ def product_s(w: c.Product, rows: float) -> float:
 
 @kernel
 def collective_s(w: c.Collective | c.Gate, tokens: float) -> float:
-    """Seconds of a collective of a rank's dies (0 for one), or of the choice of experts."""
+    """Seconds of a collective of a rank's dies (0 with one die), or of choosing experts (a
+    Gate)."""
     return w.fixed + w.token * tokens - w.saved * max(0.0, tokens - w.beyond)
 
 

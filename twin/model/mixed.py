@@ -63,9 +63,8 @@ def _pass_s(
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Seconds, also added to ops f8[operators], of a pass on ranks first..first + count - 1.
-    answers, prompts: 1: the pass has some, 0: none. By rank: requests in decode, their context
-    tokens, prompt tokens (chunk), query-key pairs of these. hot_tokens, hot_factor: load of the
-    hottest die divided by the mean, by tokens."""
+    answers, prompts: 1: with, 0: without. By rank: requests in decode, their context tokens; prompt
+    tokens (chunk), their query-key pairs. hot_*: load of the hottest die over the mean."""
     slow_rank, top_requests, all_requests = first, 0, 0
     if answers > 0.0:
         slow_rank, top_requests, all_requests = layer.rank_loads(p, requests, context, first, count)

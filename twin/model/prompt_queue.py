@@ -142,8 +142,7 @@ def piece_tokens(q: PromptQueue, left: float, earlier: float, taken: float, load
 
 @kernel
 def emptiest_die(q: PromptQueue) -> int:
-    """Index of the die with least load in a batch; among equal ones with least tokens, then
-    pairs."""
+    """Index of the die with least load in a batch; of equal ones with least tokens, then pairs."""
     emptiest = 0
     for die in range(1, q.die_load.size):
         if q.die_load[die] != q.die_load[emptiest]:

@@ -74,7 +74,7 @@ class Setting:
 
     @property
     def part(self) -> parallel.ModelSplit:
-        """What formulas of parallelisms read: shapes, number format of KV and group sizes."""
+        """Input of the parallelisms' formulas: shapes, number format of KV and group sizes."""
         group_sizes = self.pool.own.tp_dies, self.pool.own.cp_dies, self.pool.own.pp_stages
         return parallel.ModelSplit(self.shape, self.whole, self.formats.kv, *group_sizes)
 
@@ -110,7 +110,7 @@ class Setting:
 
     @property
     def sends_to_experts(self) -> bool:
-        """Whether tokens are sent to experts, which a second microbatch can hide."""
+        """Whether tokens are sent to experts: an exchange that a second microbatch can hide."""
         return "experts" in self.shape.stages
 
     @property
@@ -121,7 +121,7 @@ class Setting:
 
     @property
     def prompt_copies(self) -> int:
-        """Number of prefill dies that have all tokens of a prompt, for a part of its heads each."""
+        """Number of prefill dies that each have all tokens of a prompt, for some of its heads."""
         group = self.pool.own
         return group.tp_dies if self.pool.phase == "prefill" and group.attention == "tp" else 1
 
@@ -159,7 +159,7 @@ class Setting:
 
     @property
     def decode_kernels(self) -> float:
-        """Number of kernels in one decode layer that is launched kernel by kernel."""
+        """Number of kernels of a decode layer, if it is launched kernel by kernel."""
         machine, shape = self.machine, self.whole
         if shape.moe_layers and shape.kind.kernels == "gqa":
             return machine.gqa_decode_kernels or machine.decode_kernels
@@ -167,7 +167,7 @@ class Setting:
 
     @property
     def prefill_kernels(self) -> float:
-        """Number of kernels in one prefill layer that is launched kernel by kernel."""
+        """Number of kernels of a prefill layer, if it is launched kernel by kernel."""
         machine = self.machine
         kernels = (self._is_dense_gqa and machine.dense_prefill_kernels) or machine.prefill_kernels
         return kernels + machine.linear_prefill_kernels * self.whole.linear_share
@@ -200,7 +200,7 @@ class Setting:
 
     @property
     def split_dies(self) -> int:
-        """Number of dies that share the part of the model of which a die has `shape`."""
+        """Number of dies that split the model's heads, of which each die has a share (`shape`)."""
         return self.whole.heads // self.shape.heads
 
     @property
@@ -292,8 +292,7 @@ class Setting:
 
     @property
     def message_ratio(self) -> float:
-        """A token's messages per message to a routed expert: above 1 if shared ones have own
-        dies."""
+        """A token's messages per one to routed experts: above 1 if shared ones have own dies."""
         shape, has_own_dies = self.shape, self.layout.shared_dies > 0
         return 1.0 + (shape.shared_experts / shape.top_k if has_own_dies else 0.0)
 

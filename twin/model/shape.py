@@ -136,7 +136,7 @@ class Shape(Widths):
 
     @property
     def pool_keys(self) -> float:
-        """Keys cached per context token, mean layer, where all are attended to (`pool_layers`)."""
+        """Keys cached per context token, mean layer, that each token attends to (`pool_layers`)."""
         return self.pool_layers / self.pool_ratio / self.layers
 
     @property
@@ -216,10 +216,10 @@ class Shape(Widths):
 
     @property
     def index_weights(self) -> int:
-        """Parameters of a mean layer's indexer (queries from the query's latent, one key, weights
-        of heads), and of the compression of tokens: projections to a value and to its weight in the
-        mean, two of each where groups of tokens overlap, as those of selected keys do (Megatron-LM,
-        deepseek_v4_hybrid_attention)."""
+        """Parameters of a mean layer's indexer: queries from the query's latent, one key, weights
+        of heads. If tokens are compressed, also the projections to a compressed token's values and
+        to their weights in the mean, two of each where groups of tokens overlap, as in layers that
+        select (Megatron-LM, deepseek_v4_hybrid_attention)."""
         query_weights = (self.q_lora or self.hidden) * self.index_heads * self.index_dim
         if not self.is_compressed:
             return query_weights + self.hidden * (self.index_dim + self.index_heads)
@@ -247,7 +247,7 @@ class Shape(Widths):
 
     @property
     def dense_weights(self) -> int:
-        """Parameters of the dense FFN of a first layer."""
+        """Parameters of the dense FFN of a layer without experts."""
         return 3 * self.hidden * self.dense_intermediate
 
     @property

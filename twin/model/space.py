@@ -39,7 +39,7 @@ def kv_layers(shape: Shape, drafter: Drafter) -> int:
 
 
 def kv_bytes(shape: Shape, drafter: Drafter, kv: str) -> float:
-    """KV bytes of a token in all layers that keep it for the whole request; kv: number format."""
+    """KV bytes per token in all layers that store it until the request ends; kv: number format."""
     if drafter.shape is None:
         draft_layers = kv_layers(shape, drafter) - shape.layers
         # An MTP module is a layer like the others; that of a compressed model has a window alone.

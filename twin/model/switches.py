@@ -90,8 +90,7 @@ def _prefetch_weights(costs: DecodeCosts, x: Setting, is_on: bool) -> DecodeCost
 
 
 def _set_tiles(costs: DecodeCosts, x: Setting, on: bool) -> DecodeCosts:
-    """Coefficients with the number of tiles by which the fused MoE operator overlaps stages; 0:
-    off."""
+    """Coefficients with the fused MoE operator's number of tiles, whose stages overlap; 0: off."""
     tile_count = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
     return replace(costs, tiles=float(tile_count))
 

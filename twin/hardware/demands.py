@@ -192,7 +192,7 @@ def _cpus_at_storage(net: Network) -> INTS:
 
 
 def storage_write(net: Network) -> Load | None:
-    """Load of writing blocks to storage, equally from each CPU that reaches it; None: none does."""
+    """Load of writing blocks to storage, equally from all CPUs that reach it; None if none does."""
     cpus = _cpus_at_storage(net)
     if not cpus.size:
         return None
@@ -210,7 +210,8 @@ def memory_read(net: Network, dies: Sequence[int]) -> Load | None:
 
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
-    """Load of one die that sends equally to all dies of other nodes that it reaches on a plane."""
+    """Load of one die that sends equally to all dies of other nodes that it reaches on a plane.
+    Raises HardwareError if it reaches none."""
     sender = die_vertices(net, [die])
     reachable_dies = net.dies[(net.dies != sender[0]) & net.reachable(plane, sender)[net.dies]]
     receivers = reachable_dies[net.node[reachable_dies] != net.node[sender[0]]]

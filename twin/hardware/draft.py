@@ -86,7 +86,8 @@ class Draft:
     def _link_attributes(
         self, kind: str, capacity: float, sub_plane: int | None, links: int, kind_number: int
     ) -> dict[str, Any]:
-        """Attributes of a link. capacity: bytes/s one way; kind_number: of its die's node."""
+        """Attributes of a link. capacity: bytes/s of one direction; kind_number: kind of its die's
+        node, 0 for the first."""
         link_kind, efficiency = LINKS[kind], dict(self._recipes[kind_number].efficiency)
         plane, served_planes = link_kind.plane, link_kind.serves
         if plane == "ub":

@@ -77,7 +77,7 @@ def _supernode_as_built(s: Supernode) -> Supernode:
 
 @lru_cache(maxsize=16)
 def _network_of(s: Supernode, source: Recipe | Facts) -> Network:
-    """The network of a machine with its edits in force; source: its recipe, or the facts."""
+    """The network of a machine with its edits in force; source: its recipe; if imported, facts."""
     if (as_built := _supernode_as_built(s)) is s:
         plan = plan_of_recipe(s, source) if isinstance(source, Recipe) else plan_of(s, source)
         plan.about.update(made_of=source, supernode=s)

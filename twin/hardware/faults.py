@@ -51,7 +51,8 @@ def dies_slowed(net: Network, fault: Fault) -> list[int]:
 
 
 def speed_by_die(net: Network, faults: Sequence[Fault]) -> dict[int, float]:
-    """Remaining share of computing speed by number of each slowed die; faults of a die multiply."""
+    """Remaining share of computing speed, by number of each slowed die; faults of a die
+    multiply."""
     speed_of: dict[int, float] = {}
     for fault in faults:
         speed_share = KINDS[fault.kind].speed
@@ -71,7 +72,7 @@ def unusable_dies(net: Network) -> frozenset[int]:
 
 @cached_by_network
 def dies_without_path(net: Network, plane: Plane) -> frozenset[int]:
-    """Dies that cannot send to another node on a plane (through NICs, if that is not UB)."""
+    """Dies that cannot send to another node on a plane; on other planes than UB they use NICs."""
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
     return frozenset(np.flatnonzero(_cut_off_dies(net, used_plane)).tolist())
 

@@ -73,7 +73,7 @@ class Changes:
     to: SHORT = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def apply(self, numbers: INTS) -> INTS:
-        """Copy of `numbers` with those at positions `at` replaced; `numbers` itself without any."""
+        """`numbers` with those at positions `at` replaced; the same array if there are none."""
         if self.at.size:
             numbers = numbers.copy()
             numbers[self.at] = self.to
@@ -142,7 +142,7 @@ class Load:
         )
 
     def with_own_pattern(self) -> Load:
-        """Equal load with a pattern of its own, if many links differ from the shared pattern's."""
+        """This load with a pattern of its own if many links differ from the shared pattern."""
         if self.moved.at.size < max(MANY, QUARTER * self.pattern.links.size):
             return self
         order = np.argsort(self.links, kind="stable")

@@ -63,7 +63,7 @@ class ImportedMachine:
 
     @property
     def dies_per_npu(self) -> int:
-        """Number of dies in a package whose dies state no chip; in any if all state one."""
+        """Number of dies of a package that states no chip; of any, if all packages state one."""
         die_data = [d for _, d in self.vertices if d["kind"] == "die"]
         return 1 + max(d["die"] for d in [d for d in die_data if "chip" not in d] or die_data)
 
@@ -92,7 +92,7 @@ def make_available(machine: ImportedMachine) -> None:
 
 
 def available_machine(digest: str) -> ImportedMachine | None:
-    """The machine of a digest made available and still referenced; None if there is none."""
+    """The machine with this digest, if made available and still referenced; otherwise None."""
     return _brought.get(digest)
 
 

@@ -205,7 +205,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _kind_and_place(name: str) -> dict[str, Any]:
-    """Kind and place of a vertex by its name: "CPU 3.1" is CPU 1 of node 3; unknown: a switch."""
+    """Kind and place of a vertex by its name: "CPU 3.1" is CPU 1 of node 3; others are switches."""
     lower_name = name.lower()
     for kind, spec in VERTICES.items():
         if spec.named and lower_name == spec.named and not spec.place:

@@ -71,10 +71,10 @@ class Usable:
         return (out_link, in_link) if all_fit else None
 
     def link_sets(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
-        """Yield (links, hops), smallest set first: within `links` paths of up to `hops` hops are
-        complete. First come links near enough for the last demand with as many ends, then for the
-        farthest of some pairs, then all links. same_domain: True for pairs within one scale-up
-        domain, False for pairs of two domains, None for all."""
+        """Yield (links, hops): within `links`, paths of up to `hops` hops are complete. First come
+        links near enough for the last demand with as many ends, then for the farthest of some
+        pairs, then all. same_domain: True for pairs within one scale-up domain, False for pairs of
+        two, None for all."""
         end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
         memo_key = "farthest", self.plane, same_domain
         hops_of_counts = self.net.once(memo_key, dict[tuple[int, int], int])

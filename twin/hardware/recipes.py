@@ -79,7 +79,7 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
 
 
 def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
-    """Shares of nominal rates that UB links reach, by operation, as measured on a chip; else {}."""
+    """Shares of nominal rates that a chip's UB links reach, by operation; {} if not measured."""
     fact_path = f"chips.{chip}.link_efficiency"
     names = ("npu_read", "cpu_read", "write") if fact_path in facts else ()
     return {name: facts.si(fact_path) for name in names}

@@ -153,7 +153,7 @@ class Costs:
         return port * (layout_rate / (port + layout_rate)) if math.isfinite(layout_rate) else port
 
     def held_bytes(self, tokens: int) -> float:
-        """Bytes of KV, windows and linear-attention state of a request with these tokens."""
+        """Bytes of KV, windows and linear-attention state of a request of `tokens` tokens."""
         window_tokens = min(tokens, self.shape.window) * self.window_bytes_per_token
         return tokens * self.kv_bytes_per_token + window_tokens + self.state_bytes
 
@@ -467,7 +467,7 @@ def _price_over_exchanges(
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
-    """Most of an instance's dies on one node; of consecutive dies, all dies of a node count."""
+    """Most dies of an instance on one node; if its dies are consecutive, nodes count as full."""
     if dies == tuple(range(dies[0], dies[0] + len(dies))):
         nodes = np.unique(net.node[net.dies[list(dies)]])
         return int(np.bincount(net.node[net.dies])[nodes].max())
@@ -486,7 +486,7 @@ def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
 
 
 def _refuse_uneven(pool: Pool, shape: Shape, dies: int) -> None:
-    """Raise ModelError if tp_dies divides `dies` or the heads unevenly, or experts_tp the dies."""
+    """Raise ModelError where tp_dies or experts_tp does not divide dies, or tp_dies heads."""
     tp_dies = pool.own.tp_dies
     if dies % tp_dies or shape.heads % tp_dies:
         raise ModelError(

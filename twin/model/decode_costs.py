@@ -125,7 +125,7 @@ def _later_pass_core(drafter_setting: Setting, x: Setting) -> c.DecodeCore:
 
 
 def _host_costs(x: Setting) -> c.Host:
-    """Host coefficients of a stack, from facts of its family or its own. Every die is a rank with
+    """Host coefficients, by facts of the serving stack or the chip family. Every die is a rank with
     its own host process, and a graph's first exchange waits for the last of them."""
     machine, layer_count, rank_count = x.machine, x.shape.layers, x.waiting_dies
     draft_layers = x.drafter.passes if machine.kernel_launch_s else 0  # one a pass
@@ -265,8 +265,8 @@ def _attention_coefficients(x: Setting, query: int, cores: Cores) -> c.LayerCost
 
 
 def _collective_coefficients(x: Setting, name: str, where: Where, cores: Cores) -> c.Collective:
-    """Coefficients per token of a rank of the collectives of a parallelism (`name`) at a place of a
-    layer (`where`), in sequence: each takes as long as half an all-reduce of its bytes."""
+    """Coefficients, per token of a rank, of a parallelism's (`name`) collectives at a place of a
+    layer (`where`), one after the other: each takes as long as half an all-reduce of its bytes."""
     if (group := x.groups.get(name)) is None:
         return c.Collective()
     collectives = x.collectives(name, where)

@@ -47,7 +47,7 @@ class Drafter:
 
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
-    """The drafter of a deployment of `model`; ModelError when none of its kind fits the model."""
+    """The drafter of a deployment of `model`; ModelError if there is none of its kind for it."""
     drafter_name, drafts = d.decode.drafter, d.decode.mtp_draft_tokens
     if drafts and d.decode.pp_stages > 1 and d.mode != "prefill_only":
         raise ModelError(

@@ -67,7 +67,7 @@ class HostMemory:
         return read_share * s.mean_keys * s.core_bytes_per_token_layer(kv) * query_tokens
 
     def read_bytes_per_s(self, s: Shape, kv: str, facts: Facts) -> float:
-        """Bytes/s at which a die reads host memory: of its links, or less by starts of copies."""
+        """Bytes/s at which a die reads host memory: by its links, and by starts of copies."""
         if s.index_top_k:
             return self.in_bytes_per_s
         block_bytes = self.block_tokens * s.core_bytes_per_token_layer(kv)

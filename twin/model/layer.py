@@ -200,7 +200,8 @@ def before_core_s(m: c.LayerCosts, tokens: float) -> float:
 
 @kernel
 def attention_s(m: c.LayerCosts, tokens: float, core: float) -> float:
-    """Seconds of a layer's attention for `tokens` of a rank; core: its core's, without launch."""
+    """Seconds of a layer's attention for `tokens` of a rank. core: seconds of its core, without
+    launch."""
     total_s = before_core_s(m, tokens) + m.core.fixed + core + collective_s(m.context, tokens)
     for index in range(len(m.after)):
         total_s += product_s(m.after[index], tokens)
@@ -290,7 +291,7 @@ def prompt_pairs(w: c.PromptCore, tokens: float, pairs: float) -> tuple[float, f
 
 @kernel
 def window_pairs(window: float, tokens: float, pairs: float) -> float:
-    """Query-key pairs within a `window` (tokens), of prompt `tokens` with `pairs` of them."""
+    """Query-key pairs within a `window` (tokens) among the `pairs` of a prompt's `tokens`."""
     if 2.0 * pairs <= (window + 1.0) * tokens:
         return pairs
     return tokens * (window - 0.25 * window * window * tokens / pairs)

@@ -170,7 +170,7 @@ def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def place_in_stage(pool: Pool, die: int, dies: int) -> int:
-    """Index of a die (`die` of `dies` of an instance) among the dies of its pipeline stage."""
+    """Index of an instance's die number `die` among the dies of its pipeline stage."""
     stage_dies = PARALLELISMS["layers"].stride(pool, dies)
     return die // (stage_dies * pool.own.pp_stages) * stage_dies + die % stage_dies
 

@@ -292,7 +292,8 @@ class Setting:
 
     @property
     def message_ratio(self) -> float:
-        """A token's messages per one to routed experts: above 1 if shared ones have own dies."""
+        """Messages of a token divided by those to routed experts: above 1 if shared experts have
+        dies of their own."""
         shape, has_own_dies = self.shape, self.layout.shared_dies > 0
         return 1.0 + (shape.shared_experts / shape.top_k if has_own_dies else 0.0)
 
@@ -300,7 +301,7 @@ class Setting:
         self, own_streams: bool, cores: Cores = WHOLE, prompts: bool = False
     ) -> wire.MoeTraffic:
         """Coefficients of dispatch and combine. own_streams: transfers between nodes run at the
-        same time as others; cores: those that add up sums; prompts: whether the pass has
+        same time as those inside; cores: those that add up sums; prompts: whether a pass has
         prompts."""
         m, is_prefill = self.machine, self.pool.phase == "prefill"
         if (group := self.summing_network) is not None:
@@ -414,7 +415,7 @@ class Setting:
 
     @property
     def independent_cores(self) -> float:
-        """Number of a die's cores that each serve another token; 0: all share each token."""
+        """Number of a die's cores, if each serves its own token; 0: all cores share each token."""
         is_sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if is_sparse_alone else 0.0
 

@@ -41,7 +41,7 @@ class Quantiles:
 
 
 def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
-    """`RELATIVE` equally likely lengths of token counts i4[n], each divided by their mean."""
+    """`RELATIVE` equally likely quantiles of token counts i4[n], each divided by their mean."""
     sorted_tokens = np.sort(tokens).astype(np.float64)
     levels = np.linspace(0.0, 1.0, sorted_tokens.size)
     return _relative_to_mean(np.interp(MIDDLES, levels, sorted_tokens))

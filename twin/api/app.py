@@ -52,8 +52,7 @@ class Question(BaseModel):
     )
 
     def to_scenario(self) -> Scenario:
-        """The scenario that the question describes. Raises SpecError if invalid or a file's
-        name."""
+        """The question's scenario. Raises SpecError if it is not valid or is the name of a file."""
         if isinstance(self.scenario, dict):
             return with_settings(parse_scenario(self.scenario), self.settings)
         if self.scenario.endswith(".toml"):

@@ -244,7 +244,7 @@ def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
 
 
 def _decode_pool(deployment: Deployment, chip: str) -> Pool:
-    """The decode pool, with a group for each set of stages. chip: name of the machine's chip."""
+    """The decode pool, a group for each set of stages. chip: name of the machine's first chip."""
     prefill, decode = deployment.prefill, deployment.decode
     is_disaggregated = deployment.mode == "disaggregated"
     cores = 1.0 - prefill.core_share if is_disaggregated and prefill.on == "decode_npus" else 1.0

@@ -79,7 +79,7 @@ class NodeKind(Section):
 
     @property
     def has_npus(self) -> bool:
-        """Whether nodes of this kind have NPUs; without, they are of CPUs alone."""
+        """Whether nodes of this kind have NPUs; otherwise they have only CPUs."""
         return self.chip != NO_CHIP
 
 
@@ -170,12 +170,11 @@ class Supernode(Section):
 
     @property
     def cpu_nodes(self) -> int:
-        """Number of nodes of CPUs alone in each supernode."""
+        """Number of nodes with CPUs but without NPUs in each supernode."""
         return sum(kind.nodes for kind in self.kinds if not kind.has_npus)
 
     def kind_of(self, node: int) -> int:
-        """Kind of the node with this number: 0 for the first kind, or a row of `kinds` from 1
-        on."""
+        """Kind of a node by its number: 0 for the first kind, k for the k-th row of `kinds`."""
         nodes_to_end = node % self.nodes - self.nodes
         for kind_number in range(len(self.kinds), 0, -1):
             nodes_to_end += self.kinds[kind_number - 1].nodes

@@ -114,7 +114,8 @@ def require_login() -> None:
 
 
 def report_error(error: Exception) -> bool:
-    """Log a page's unexpected error with a random code, and draw that code; returns True."""
+    """Log a page's unexpected error with a random code and draw the code; returns True
+    (handled)."""
     error_code = secrets.token_hex(4)
     log.error("reference %s: %s on a page", error_code, type(error).__name__, exc_info=error)
     st.error(

@@ -212,9 +212,9 @@ def _place_blocks(sheet: Boxes, layout_name: str) -> None:
 
 
 def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
-    """Column and row of each block by the attribute `grid` of its vertices, its coordinates by
-    dimension. Dimensions go across or down so that the picture fits a screen; aspect: width divided
-    by height of a block's cell."""
+    """Column and row of each block by the coordinates (attribute `grid`) of its vertices. Each
+    dimension goes across or down, so that the picture fits a screen. aspect: width divided by
+    height of a block."""
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for vertex, attrs in enumerate(sheet.net.vertex_data):
         if attrs.get("grid"):

@@ -48,7 +48,7 @@ class Layout:
         self.nodes = [name for name, kind in names_and_kinds if kind == "node"]
 
     def lower_direction(self, values: Array) -> Array:
-        """Lower value of each link's directions, f8[links]; values: f8[directed links]."""
+        """Lower value of each link's two directions, f8[links], of `values` f8[directed links]."""
         first_links, pair_of = self.net.pairs
         least_values = np.full(first_links.size, np.inf)
         np.minimum.at(least_values, pair_of, values)

@@ -221,8 +221,8 @@ def _formula_clause(draft: Scenario, outlook: Outlook, meets_slo: bool | None) -
 
 
 def _swing_text(draft: Scenario, outlook: Outlook, *, is_simulated: bool) -> str:
-    """For a load that varies: text that a formula's load is constant, and the offered load's peak;
-    '' for a constant load. is_simulated: whether the live run has judged the SLO."""
+    """Text for a load that varies: that formulas assume a constant load, and the offered peak; ''
+    for a constant load. is_simulated: whether the live run has judged the SLO."""
     if draft.workload.profile.flat or outlook.rate_req_per_s is None:
         return ""
     edges_s, factor = rate_factors(draft.workload, draft.horizon_s, session.facts())

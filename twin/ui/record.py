@@ -78,7 +78,7 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def stored_explanation(run: str, _row: RunRow) -> dict[str, Any]:
-    """Result of an explanation as JSON: summary, causes, seconds by piece. run: its id."""
+    """Result of an explanation as JSON: summary, causes, seconds by piece. run: id of its run."""
     run_store = session.store().runs
     return as_json(_row.summary, *(run_store.table(run, name) for name in ("causes", "waterfall")))
 

@@ -134,7 +134,7 @@ def _rerun_progress(run: RunRow) -> str:
 
 
 def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
-    """Draw error bands of the figures of scenarios, by names of their runs, and the reasons."""
+    """Draw error bands of figures, and the reasons for them. scenarios: by names of their runs."""
     run_bands = [(runs, bands) for runs, bands in bands_by_run(scenarios, session.facts()) if bands]
     if not run_bands:
         return

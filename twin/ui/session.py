@@ -78,7 +78,7 @@ def show_damage() -> Iterator[None]:
 
 @st.cache_resource(show_spinner=False)
 def runner() -> Runner:
-    """The process's one runner of runs; at its start it marks runs of ended servers."""
+    """The one runner of this process; at its start it marks unfinished runs of ended servers."""
     return Runner(_store()).start()
 
 
@@ -135,7 +135,7 @@ def set_draft(scenario: Scenario) -> None:
 
 
 def start_from(scenario: Scenario) -> None:
-    """Make a scenario the draft; its changes count from its preset, if any, or from itself."""
+    """Make a scenario the draft. Changes are shown against its preset, or itself without one."""
     new_draft, origin = words.draft_and_origin(scenario, (preset for _, preset in preset_list()))
     set_draft(new_draft)
     _state().preset = origin
@@ -277,7 +277,7 @@ def open_link() -> None:
 
 
 def remember_machine(machine: ImportedMachine) -> None:
-    """Remember a link's machine in this session; its run or copied link stores it."""
+    """Remember a machine that came with a link; its run or its copied link will store it."""
     machines = {**st.session_state.get("held", {}), machine.digest: machine}
     st.session_state["held"] = dict(list(machines.items())[-HELD_MAX:])
 

@@ -17,7 +17,7 @@ QUESTION_MOST = 600  # characters, as the field says
 
 
 def npus_text(s: Scenario) -> str:
-    """NPUs that instances use, of the machine's, as text: '256 of 384 NPUs'."""
+    """NPUs that instances use, and NPUs of the machine, as text: '256 of 384 NPUs'."""
     npu_count = npus_of(s.supernode)
     used_text = f"{npus_used(s):,} of " if npu_count else ""
     return used_text + numbered(npu_count or npus_used(s), "NPU")
@@ -122,7 +122,7 @@ def age_text(seconds: float) -> str:
 
 
 def differ_in_words_only(one: Scenario, other: Scenario) -> bool:
-    """Whether two scenarios differ in name, question and source alone, or not at all."""
+    """Whether two scenarios differ only in name, question and source, or not at all."""
     return changed_fields(one, other).keys() <= {*WORDS}
 
 
@@ -158,7 +158,7 @@ def _change_text(path: str, draft: Scenario) -> str:
 
 
 def truncated(text: str, most: int) -> str:
-    """The text, cut to `most` characters, of which the last is …, where it is longer.
+    """The text; if it is longer than `most` characters, it is cut to that length and ends with ….
 
     >>> truncated("Price of an NPU-hour 2 per hour", 24)
     'Price of an NPU-hour 2…'

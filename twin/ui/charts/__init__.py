@@ -30,8 +30,8 @@ CHARACTER_PX = 5.5  # width of a character of a label at the end of a bar
 def distribution(
     curves: Sequence[Curve], slo_s: float | None = None, noun: str = "requests"
 ) -> Chart:
-    """Chart of cumulative distributions of durations in s, a curve each, with the SLO as a vertical
-    line. noun: what is counted."""
+    """Chart of cumulative distributions of durations in s, a line for each curve, with the SLO as a
+    vertical line. noun: what is counted."""
     levels = np.linspace(0.0, 1.0, QUANTILES)
     quantiles_of = []
     for curve in curves:
@@ -151,7 +151,7 @@ OVER_TIME: dict[str, dict[str, Any]] = {
 
 
 def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
-    """Chart over simulated time of the windows' columns that OVER_TIME has under `name`."""
+    """Chart over simulated time of the columns of `windows` that OVER_TIME[name] lists."""
     return timeline(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 

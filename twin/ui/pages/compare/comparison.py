@@ -97,7 +97,7 @@ def set_compared_runs(ids: list[str], base: str = "") -> None:
 
 
 def publish_ended(rows: list[RunRow]) -> None:
-    """Protect runs that have ended from deletion, because their link is shared; rows: all runs."""
+    """Protect those runs that have ended from deletion, because a link to all is shared."""
     for run in rows:
         if run.ended and run.published_s is None:
             session.store().runs.publish(run.id)
@@ -365,7 +365,7 @@ def with_seeds(
 
 
 def draw_seeds_button(compared: Comparison, missing: list[Scenario]) -> None:
-    """Draw what intervals over seeds mean, or a button that starts the `missing` runs for them."""
+    """Draw what intervals over seeds mean, or a button that runs the `missing` scenarios."""
     if any(any(row.paired) for row in compared.metrics):
         st.caption(
             f"Over up to {SEEDS} seeds, in pairs with the same requests; ± is the 95 % interval of "

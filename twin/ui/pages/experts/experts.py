@@ -13,7 +13,7 @@ from twin.ui.show import choose
 
 
 def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
-    """Draw what imbalance costs, by a re-run with even experts; end the page if there are none."""
+    """Draw what imbalance costs, by a re-run with even experts. For a dense model, end the page."""
     shape = load_shape(session.facts(), scenario.deployment.model)
     if "experts" not in shape.stages:
         st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)

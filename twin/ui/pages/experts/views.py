@@ -106,8 +106,8 @@ def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[
 def iteration_s_around(
     windows: pl.DataFrame, t_s: float, end_s: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Mean iteration times in s (before, during, after) the span t_s to end_s, each over as many
-    windows. None: no figure; all are None if no window overlaps the span."""
+    """Mean iteration times in s (before, during, after) the span t_s to end_s, over equal numbers
+    of windows. None: no figure; all are None if no window overlaps the span."""
     if "iteration_s" not in windows.columns:
         return None, None, None
     begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()

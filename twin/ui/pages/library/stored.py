@@ -176,7 +176,7 @@ def _save_note(row_ids: list[str], key: str) -> None:
 
 
 def draw_actions(rows: Sequence[Row], *, runs: bool) -> None:
-    """Draw the buttons for the selected rows, which are runs, or else scenarios."""
+    """Draw buttons for the selected rows; runs: whether the rows are runs or scenarios."""
     row, store = rows[0] if len(rows) == 1 else None, session.store()
     if runs:
         if st.button("Open", icon=":material/open_in_new:", disabled=not row, key="open") and row:

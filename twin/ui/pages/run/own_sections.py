@@ -268,7 +268,7 @@ def _hit_ratio(run: str, width_s: float) -> pl.DataFrame:
 
 
 def _hold_sentence(by_node: pl.DataFrame) -> str:
-    """Sentence on how much busy memory servers prolonged reads, by the column `held_s`."""
+    """Sentence on how much busy memory servers prolonged reads; by_node: `held_s` of each node."""
     total_s = float(by_node["held_s"].sum())
     if total_s <= 0:
         return "No read waited for a hot server: their ports had room for all."

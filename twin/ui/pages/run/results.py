@@ -252,7 +252,7 @@ def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
 
 
 def run_object(row: RunRow) -> dict[str, Any]:
-    """A run as one JSON object, named as the command line names it."""
+    """A run as one JSON object, with the same keys as on the command line."""
     return {
         "run": row.id, "scenario": row.scenario, "digest": row.result_digest,
         "engine_version": row.engine_version, "facts": row.facts_digest, "wall_s": row.wall_s,

@@ -265,7 +265,7 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
-    """Row of a field in the table: its value, or why it has no effect. value: None to read it."""
+    """Row of a field in the table: its value (read if None), or why it has no effect."""
     idle_reason = why_idle(path, scenario)
     value = value_of(scenario, path) if value is None else value
     return {

@@ -187,8 +187,8 @@ def changed_edits(
     edits: Sequence[Edit], names: Iterable[Element], *, capacity: float | None = None,
     latency: float | None = None,
 ) -> tuple[Edit, ...]:  # fmt: skip
-    """Edits with new factors on the elements `names`; None keeps a factor. Edits without any effect
-    are removed. Raises ValueError for too many edits."""
+    """Edits with new factors of capacity or latency (None: unchanged) on the elements `names`.
+    Edits without effect are removed. Raises ValueError for too many edits."""
     edit_of = {(spelling(e.element), spelling(e.to)): e for e in edits}
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name

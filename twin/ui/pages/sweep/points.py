@@ -56,8 +56,8 @@ def draw_axis_choice(
     axis_number: int, url_axis: Axis | None, default: str = "", other_axis: Axis | None = None
 ) -> Axis | None:
     """Draw the form of an axis; returns the axis, None without a field. axis_number: 0 for the
-    first, 1 for the optional second. url_axis: axis in the address. default: path if there is none.
-    other_axis: its field is not offered."""
+    first, 1 for the optional second. url_axis: of the address. default: path of the field if
+    url_axis is None. other_axis: its field is not offered."""
     paths = [path for path in sweepable_fields() if other_axis is None or path != other_axis.path]
     first_path = url_axis.path if url_axis and url_axis.path in paths else default
     path = st.selectbox(

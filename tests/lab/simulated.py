@@ -51,8 +51,8 @@ CONSTANTS = {
         "RECOVER_S": 4.0,
         "SWEEP_S": 6.0,
         "REST_S": 20.0,
-        "HUNG_S": float("inf"),  # its processes say nothing
     },
+    real: {"HUNG_S": float("inf")},  # its processes say nothing
     owner: {"SILENT_S": 10.0, "STUCK_S": 40.0},
 }
 SWEEP_AGE_S = 20.0

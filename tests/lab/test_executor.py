@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.lab.fake_engine import answer
-from twin.lab.runs import executor
+from twin.lab.runs import executor, process
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.process import start_process
 from twin.lab.runs.runner import add_run
@@ -104,7 +104,8 @@ def test_the_life_of_runs_in_the_background(store, runner):
 def test_a_process_that_hangs_is_killed_and_its_run_is_run_once_more_then_failed(
     store, monkeypatch
 ):
-    monkeypatch.setattr(executor, "HUNG_S", 2.0)
+    for module in (process, executor):
+        monkeypatch.setattr(module, "HUNG_S", 2.0)
     runner = Runner(store, processes=1, engine=ENGINE).start()
     once = runner.submit(Scenario(horizon_s=200.0))
     twice = runner.submit(Scenario(horizon_s=200.0, seed=2))

@@ -1,10 +1,13 @@
 """A process that is spoken to in lines of JSON, and what it answers."""
 
+import os
+import signal
 import subprocess
 import sys
 from queue import SimpleQueue
 
 from tests.conftest import ROOT
+from twin.lab.runs import process
 from twin.lab.runs.process import Piped
 
 DOUBLES = """
@@ -21,19 +24,32 @@ while True:
 PATIENCE_S = 240.0
 
 
-def test_values_go_in_and_messages_come_out_until_the_input_ends():
+def started(heard):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    return Piped(subprocess.Popen([sys.executable, "-c", DOUBLES], cwd=ROOT, **pipes), heard.put)
+
+
+def test_values_go_in_and_messages_come_out_until_the_input_ends():
     heard = SimpleQueue()
-    process = Piped(subprocess.Popen([sys.executable, "-c", DOUBLES], cwd=ROOT, **pipes), heard.put)
+    running = started(heard)
     for value in (21, 4):
-        process.say(value)
+        running.say(value)
         head, tables = heard.get(timeout=PATIENCE_S)
         assert head == {"double": 2 * value}
         assert tables["of"]["value"].to_list() == [value]
-    process.close_input()
+    running.close_input()
     assert heard.get(timeout=PATIENCE_S) is None
-    assert process.wait() == 0
-    process.say(1)  # nothing hears it
-    process.silent_s(5.0)
-    assert process.silent_s(5.0) == 5.0
-    assert process.silent_s(1.0) == 6.0
+    assert running.wait() == 0
+    running.say(1)  # nothing hears it
+
+
+def test_a_process_that_hangs_is_killed(monkeypatch):
+    monkeypatch.setattr(process, "HUNG_S", 2.0)
+    heard = SimpleQueue()
+    hanging = started(heard)
+    hanging.say(1)
+    assert heard.get(timeout=PATIENCE_S)[0] == {"double": 2}
+    assert not hanging.hung
+    os.kill(hanging.pid, signal.SIGSTOP)
+    assert heard.get(timeout=PATIENCE_S) is None
+    assert hanging.wait() == -signal.SIGKILL and hanging.hung

@@ -11,13 +11,11 @@ import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from importlib import import_module
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from twin.hooks import Hook
 from twin.lab.runs.process import (
-    BEAT_S,
-    HUNG_S,
     PEAK_BYTES_MAX,
     Message,
     Piped,
@@ -202,7 +200,7 @@ class Child:
             self._key = key
             try:
                 self._process.say({"what": task, "text": text})
-                reply = self._wait_for_reply(self._process)
+                reply = self._replies.get()  # None once it has ended, also where it hung
             finally:
                 self._key = ""
             if reply is None:
@@ -213,15 +211,6 @@ class Child:
         if "refused" in reply[0]:
             raise ClusterError(reply[0]["refused"])
         return str(reply[0]["answer"])
-
-    def _wait_for_reply(self, process: Piped) -> Message | None:
-        """The process's answer; None if it ended. One that hangs is killed."""
-        while True:
-            try:
-                return self._replies.get(timeout=BEAT_S)
-            except Empty:
-                if process.silent_s(BEAT_S) > HUNG_S:
-                    process.kill()
 
     def stop(self, keys: Collection[str]) -> None:
         """Kill the process if it works on one of these keys."""

@@ -74,9 +74,7 @@ class Runner:
         self._explaining = ""  # the explanation that was requested last
         self._budgets: dict[str, Budget] = {}  # of runs that were queued here and may still wait
         self._deaf: dict[str, float] = {}  # when runs were first seen to be stopped (monotonic s)
-        self._hung: set[str] = set()  # names of processes that were killed because they hung
         self._rerun: set[str] = set()  # runs whose process hung once
-        self._looked_s = time.monotonic()
         self._recover_at_s = self._sweep_at_s = 0.0
         self._thread = threading.Thread(target=self._watch, name="runner", daemon=True)
         self.stages: dict[str, Stage] = {}  # of getting ready, by name
@@ -197,14 +195,6 @@ class Runner:
             running_rows = self._store.runs.running_rows(list(self._processes))
             for row in self._unresponsive_rows(running_rows):
                 self._processes[row.owner.name].kill()
-            # Time is counted in ticks, because this machine may have slept.
-            passed_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
-            helpers = (("", helper) for helper in self._helpers)
-            for name, process in [*self._processes.items(), *helpers]:
-                if process.silent_s(passed_s) > HUNG_S:
-                    log.error("process %d hung for %.0f s and was killed", process.pid, HUNG_S)
-                    process.kill()
-                    self._hung.add(name)
             if running_rows:
                 self._stillborn, self.trouble = 0, ""
             waiting_count = len(self._store.runs.queued_ids())
@@ -241,8 +231,7 @@ class Runner:
             exit_status = process.poll()
             if exit_status is None:
                 continue
-            if name in self._hung:  # its runs are queued again; one that hangs twice fails
-                self._hung.discard(name)
+            if process.hung:  # its runs are queued again; one that hangs twice fails
                 reason = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
                 for row in self._store.runs.running_rows([name]):
                     if row.id in self._rerun:

@@ -3,6 +3,7 @@ line of JSON and then tables, and heartbeats, empty lines, come out); and measur
 
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from typing import IO, Any
 import polars as pl
 
 from twin.lab.library import ROOT, facts_environment
+
+log = logging.getLogger(__name__)
 
 PEAK_BYTES_MAX = 2e9  # a process that grew beyond this gives its memory back by ending
 # A process that for so long neither says that it lives nor takes processor time hangs.
@@ -120,11 +123,11 @@ class Piped:
         """Begin to listen: `receive` gets each message, None at the end, on a thread."""
         self.pid, self.poll, self.wait = process.pid, process.poll, process.wait
         self.kill = process.kill
+        self.hung = False  # whether it was killed because it hung
         self._process = process
         self._lines = 0
-        self._seen = (0, "")
-        self._silent_s = 0.0
-        threading.Thread(target=self._listen, args=(receive,), daemon=True).start()
+        for task, arguments in ((self._listen, (receive,)), (self._watch, ())):
+            threading.Thread(target=task, args=arguments, daemon=True).start()
 
     def _listen(self, receive: Callable[[Message | None], object]) -> None:
         """Pass messages to `receive` until the output ends; runs on a thread."""
@@ -150,12 +153,17 @@ class Piped:
         with suppress(BrokenPipeError):
             self._process.stdin.close()
 
-    def silent_s(self, passed_s: float) -> float:
-        """Seconds without a heartbeat or processor time; passed_s: seconds since the last call."""
-        life_signs = self._lines, processor_time(self.pid)
-        self._silent_s = self._silent_s + passed_s if life_signs == self._seen else 0.0
-        self._seen = life_signs
-        return self._silent_s
+    def _watch(self) -> None:
+        """Kill the process once it hangs, without heartbeat or processor time; runs on a thread."""
+        silent_s, life_signs = 0.0, (0, "")
+        while self.poll() is None and not self.hung:
+            time.sleep(BEAT_S)  # time is counted in beats, because this machine may have slept
+            last_signs, life_signs = life_signs, (self._lines, processor_time(self.pid))
+            silent_s = silent_s + BEAT_S if life_signs == last_signs else 0.0
+            if silent_s > HUNG_S:
+                log.error("process %d hung for %.0f s and was killed", self.pid, HUNG_S)
+                self.hung = True
+                self.kill()
 
 
 def end_now() -> None:

@@ -110,8 +110,7 @@ def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
 
 
 def _model_column(result: ModelResult, results: Sequence[ModelResult]) -> pl.Expr:
-    """Column `model` for a table of one model: its name in every row; the type lists the names of
-    all models (`results`)."""
+    """Column `model`: the model's name in every row; type: names of all models (`results`)."""
     name_type = pl.Enum([model.name for model in results])
     return pl.lit(pl.Series([result.name], dtype=name_type)).first().alias("model")
 
@@ -131,9 +130,8 @@ def _stack_tables(results: Sequence[ModelResult], name: str, offsets: Offsets) -
 
 
 def _renumber_events(result: ModelResult, first: dict[str, int]) -> pl.DataFrame:
-    """Events of a model with the numbers that its instances have in the whole run, also inside
-    texts. first: number of the first instance of each role. Events of the machine have no instance
-    and stay unchanged."""
+    """Events of a model with the numbers that its instances have in the whole run, also in texts.
+    first: number of the first instance of each role. Events of the machine stay unchanged."""
     event_rows = result.tables["events"].to_dicts()
     for row in event_rows:
         if row["instance"] is not None:

@@ -143,9 +143,9 @@ def _epochs_with_ends(machine: Machine, horizon_s: float) -> list[tuple[Epoch, f
 
 
 def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Uneven]:
-    """Bytes of dispatch and combine at each node divided by those of an even exchange, by role and
-    number of instances whose dies got uneven tokens. After a change of its dies one counts as
-    even."""
+    """By role and number of each instance whose dies got uneven tokens: bytes of dispatch and
+    combine at each node divided by those of an even exchange. Instances that had another number of
+    dies in this epoch are left out."""
     uneven_by_instance: dict[tuple[str, int], Uneven] = {}
     dies_by_seat = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     for number, instance in enumerate(machine.setup.instances):

@@ -113,8 +113,7 @@ class Source:
         return decode_role.kv_in_host / decode_role.kv_bytes_per_token
 
     def token_bytes(self) -> tuple[float, float]:
-        """(KV bytes of a token from prefill to decode, bytes of a token for offloaded
-        attention)."""
+        """(KV bytes of a token handed to decode, bytes of a token of offloaded attention)."""
         return handed_and_moved_bytes(self.costs.deployed, self.costs.kv_bytes_per_token)
 
 

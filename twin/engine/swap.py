@@ -134,8 +134,7 @@ def begin_copies_s(world: World, d: int, now_s: float, operators: np.ndarray) ->
 
 @kernel
 def add_written_bytes(world: World, d: int, i: int) -> None:
-    """Add the host-memory part of the KV of request i, which joins instance d, to the next
-    write."""
+    """Add the host part of the KV of request i, which joins instance d, to the next write."""
     request, tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
     world.decode.written[request.rank[i]] += tokens * world.costs.decode[d].demand.written_bytes
 

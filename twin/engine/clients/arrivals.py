@@ -168,7 +168,7 @@ def stop_transfer(world: World, i: int) -> None:
 
 @kernel
 def front_end_end_s(arrival_s: float, server_free_s: float, service_s: float) -> float:
-    """Time (s) at which a server that is free at server_free_s ends a service of service_s."""
+    """Time (s) at which an API server ends a service that begins at arrival or when it is free."""
     return max(arrival_s, server_free_s) + service_s
 
 

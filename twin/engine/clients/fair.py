@@ -66,7 +66,8 @@ def charge_iteration(world: World, d: int) -> None:
 
 @kernel
 def add_tenant_growth(world: World, d: int, i: int, tokens: float) -> None:
-    """Add request i's tokens per iteration of instance d to its tenant's; negative: it leaves."""
+    """Add request i's tokens per iteration (negative if it leaves) to its tenant's on instance
+    d."""
     tokens_of_tenant = world.decode.tenant_growth[d]
     tokens_of_tenant[tenant_of(world, i)] += tokens
     if world.decode.in_batch[d] == 0:  # no rounding outlives an empty batch
@@ -77,8 +78,8 @@ def add_tenant_growth(world: World, d: int, i: int, tokens: float) -> None:
 def bring_forward(
     world: World, ends: np.ndarray, row: int, before: int, now_s: float, is_router: bool
 ) -> int:
-    """Move the request of list `row` (head and tail: ends) that is next by fairness directly behind
-    `before` (NONE: to the head); returns it. The list is in order of arrival; requests that are not
+    """Move the next request by fairness in list `row` of `ends` (head, tail) directly behind
+    request `before` (NONE: to the head); returns it. The list is in order of arrival; requests not
     ready by now_s stay. is_router: whether prompts that the router handed on count as charged."""
     request, gate = world.request, world.gate
     following = request.following
@@ -99,7 +100,7 @@ def bring_forward(
 
 @kernel
 def set_fair_places(world: World, p: int, i: int) -> None:
-    """Set the place in the queue (tokens served, over weight) of each request that waits at
+    """Set the place in the queue (tokens served divided by weight) of each request that waits at
     instance p, and of request i, which arrives now."""
     request, gate = world.request, world.gate
     for tenant in range(gate.served.size):

@@ -61,7 +61,7 @@ def cancel_request(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def leave_gate(world: World, i: int) -> None:
-    """Count request i, let in and now ended, no longer among its tenant's requests inside."""
+    """Remove request i, which has ended or failed, from the counts of requests inside."""
     gate = world.gate
     if world.request.held[i]:
         if world.settings.order == w.FAIR and world.request.held[i] != BEGUN:
@@ -73,7 +73,7 @@ def leave_gate(world: World, i: int) -> None:
 
 @kernel
 def stop_waiting(world: World, i: int) -> None:
-    """Count request i no longer as waiting in the fair queues: it begins or leaves."""
+    """Stop counting request i as waiting in the fair queues, as it begins or leaves."""
     gate, tenant = world.gate, tenant_of(world, i)
     gate.waiting[tenant] -= 1
     if world.request.held[i] == HANDED_ON:

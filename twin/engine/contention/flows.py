@@ -39,9 +39,10 @@ SPARE = 1e-9  # how much more than a link flows may want in all before it holds 
 def number_flows(
     prefills: int, columns: int, swaps: bool, exchanges: int = 0, others: int | None = None
 ) -> tuple[INTS, INTS]:
-    """Number of the first flow of each class of traffic and the one after its last, i8[classes].
-    prefills: instances that compute prompts; columns: all; swaps: whether KV is swapped. exchanges,
-    others: where exchanges and other flows of one of several models begin."""
+    """(number of the first flow, number after the last flow) of each class of traffic, i8[classes]
+    each. prefills: number of instances that compute prompts; columns: number of all instances;
+    swaps: whether KV is swapped. exchanges, others: where the numbers of exchanges and of other
+    flows begin; others None: directly after the exchanges."""
     first_of_kind, end_of_kind = np.zeros((2, len(w.TRAFFIC)), np.int64)
     next_number = exchanges
     for kind in w.FLOWS:
@@ -76,7 +77,7 @@ class Flow:
         return w.TRAFFIC[self.kind]
 
     def alone_bytes_per_s(self, net: Network) -> float:
-        """Bytes/s without other flows, at least 1; of reads: by links that are not at servers."""
+        """Bytes/s without other flows, at least 1; for reads, without limits at memory servers."""
         bytes_per_s = self.rate or self.load.rate_alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             pattern = self.load.pattern
@@ -166,7 +167,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
 
 
 def _weights_load(net: Network, coming: Coming, plane: str) -> Load | None:
-    """Load on links of weights that are `coming`; plane: of those from DRAM; None: no path."""
+    """Load on links of the weights `coming`; None without a path. plane: of weights from DRAM."""
     if coming.stored:
         return demands.memory_read(net, coming.dies) or storage_load(net, coming.dies)
     load_and_nodes = demands.pool_load(net, coming.dies, plane, coming.nodes)
@@ -175,8 +176,8 @@ def _weights_load(net: Network, coming: Coming, plane: str) -> Load | None:
 
 def _swap_flows(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
     """Flows of KV between decoding dies and the memory of their nodes, numbered from `first`. The
-    links of a node and a direction are a group, of which a pass uses a part by its bytes. The bytes
-    are placed evenly over all dies, as many out as back."""
+    links of one node and direction form a group; each pass uses the groups by its bytes. Here the
+    bytes are spread evenly over all dies, equal in both directions."""
     for seat in seats:
         nodes = tuple(net.nodes_of(seat.dies)) if seat.role != "prefill" else ()
         weighted_loads, group_of_load, bytes_per_s = list[tuple[Load, float]](), list[int](), 0.0
@@ -204,8 +205,8 @@ def _bytes_per_s_at_dies(net: Network, load: Load, dies: Sequence[int]) -> float
 
 
 def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
-    """One load that moves equal parts of all loads, on all of their links, its bytes at places
-    weighted by the factor of each load; and the number of the load of each link, i8[links]."""
+    """(load that moves equal parts of all loads, number of the load that each of its links belongs
+    to, i8[links]). The bytes of a load at places are weighted by its factor."""
     links, amounts, places = (
         np.concatenate([getattr(load, name) for load, _ in loads])
         for name in ("links", "amounts", "places")
@@ -246,8 +247,8 @@ def storage_load(net: Network, dies: Sequence[int]) -> Load | None:
 
 
 def shares_by_place(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
-    """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs, f8[places];
-    uneven: factor on the bytes of a place. Each byte counts on the plane between its ends, so the
+    """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs, f8[places].
+    uneven: factor on the bytes of a place. A byte counts on the plane that it crosses, so the
     shares of a direction sum to 1. Links between the dies of an NPU count as no plane."""
     is_entering = net.place_ends[1][load.places]
     place_bytes = load.bytes_at_places * uneven
@@ -275,9 +276,9 @@ class _Family:
     def crossings(
         self, net: Network, row_of: INTS
     ) -> Iterator[tuple[int, INTS, NDArray[np.int32], FLOATS, FLOATS]]:
-        """Flow number and, for each of its links with a row (row_of i8[links]; -1: none), in order
-        of links: the row, the memory server whose port it is (-1: none), the flow's part of the
-        link, and that part if all is read from one server."""
+        """Yield (number of the flow, row of each of its links, memory server whose port the link is
+        or -1, part of the link that the flow takes, that part if all is read from one server).
+        Links are in order, without those that have no row (-1 in row_of i8[links])."""
         has_row = row_of[self.pattern.links] >= 0
         for flow in self.flows:
             is_crossed, moved_links = has_row.copy(), flow.load.moved
@@ -357,10 +358,10 @@ def can_meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
 
 
 def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
-    """Write the flows into the solver's columns; flows in progress keep their state. tables: one of
-    each model, which share these columns. A flow at full rate takes a part of each of its links.
-    Links that all flows together cannot fill are left out, and links with equal parts of the same
-    flows count as one. A memory server's port stays separate: a batch's blocks decide its load."""
+    """Write the flows into the solver's columns; active flows stay active. tables: one of each
+    model, all with the same columns. A flow at full rate takes a part of each of its links. Links
+    that all flows together cannot fill are left out, and links with equal parts of the same flows
+    count as one. A memory server's port stays separate: a batch's blocks decide its load."""
     traffic, *other_tables = tables
     links_by_flows = net.once("shared links", dict[Hashable, INTS])
     links = cached_answer(links_by_flows, tuple(flows), lambda: _links_that_limit(flows, net))

@@ -20,9 +20,9 @@ OUT, IN = range(2)  # ways through a port
 
 @kernel
 def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, prefill_dies: int) -> int:
-    """Prefill die, of `prefill_dies` of its instance, that sends to a die, of `dies`, of a decode
-    rank, of `ranks`; all count from 0. senders: dies that send to one rank. With 32 prefill dies
-    and 320 decode ranks of one die each prefill die feeds 10 of them."""
+    """Number of the prefill die in its instance (of prefill_dies) that sends KV to die number `die`
+    (of dies) of decode rank number `rank` (of ranks). senders: dies that send to one rank. With 32
+    prefill dies and 320 decode ranks of one die each prefill die feeds 10 of them."""
     return rank * (prefill_dies // senders) // ranks * senders + die * senders // dies
 
 
@@ -95,9 +95,9 @@ def move_bytes(transfers: Transfers, time_s: float) -> None:
 
 @kernel
 def set_rates(state: Transfers) -> None:
-    """Set the bytes/s of all parts of transfers, max-min fair on ports. In each round a port whose
-    parts all get least there stops them at its equal share. What they leave of their other ports is
-    for the others: shares only grow from round to round, so a stopped part stays limited."""
+    """Set the bytes/s of all parts of transfers, max-min fair on ports. In each round, a port at
+    which every part has its least share stops these parts; others get what they leave at other
+    ports. Shares only grow from round to round, so a stopped part stays limited."""
     bytes_per_s, growing, rates_left, open_parts = state.rate, state.growing, state.rest, state.open
     capacity, limited_parts = state.capacity, state.limited
     port_out, port_in = state.port_out, state.port_in
@@ -184,7 +184,8 @@ def undo_part(world: World, k: int) -> None:
 
 @kernel
 def begin_transfer(world: World, i: int, from_rank: int) -> None:
-    """Start the KV transfer to each die of request i's rank, from prefill (NONE) or from a rank."""
+    """Start the KV transfer to each die of request i's rank, from the dies of rank `from_rank`, or
+    from prefill if that is NONE."""
     request, transfers, source_row = world.request, world.transfer, source_instance(world, i)
     part_bytes = die_bytes(world, i)
     for die in range(world.settings.rank_dies):

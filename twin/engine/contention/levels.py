@@ -19,8 +19,8 @@ ALL, NONE_OF_THEM = range(2)  # which exchanges there are
 
 @kernel
 def note_demand(flows: Traffic, f: int, demand: float) -> float:
-    """Note the changed demand of flow f (share of its rate alone) on its links; returns the load of
-    the fullest of them, over its capacity."""
+    """Note the changed demand of flow f (share of its full rate) on its links; returns the highest
+    load of these links, relative to capacity."""
     links, link_parts, link_loads, counts = flows.links, flows.parts, flows.load, flows.counts
     old_demand = flows.most[f]
     demand_change = demand - old_demand
@@ -47,7 +47,7 @@ def note_demand(flows: Traffic, f: int, demand: float) -> float:
 
 @kernel
 def list_mover(flows: Traffic, f: int, begins: bool) -> None:
-    """Add flow f, no exchange of experts, to the list of active ones as it begins, or remove it."""
+    """Add flow f, which is not an expert exchange, to the list of active flows, or remove it."""
     mover_count = flows.counts[MOVERS]
     if begins:
         insert_sorted(flows.movers, 0, mover_count, f)
@@ -90,7 +90,7 @@ def leave_lists(flows: Traffic, f: int) -> None:
 
 @kernel
 def load_without_flows(flows: Traffic, link: int, first: int, end: int) -> float:
-    """Load of a link over its capacity at the full demand of all flows but first..end - 1."""
+    """Load of a link relative to capacity, at full demand of all flows except first..end - 1."""
     link_load, owners, owner_parts, demands = 0.0, flows.owners, flows.owner_parts, flows.most
     for crossing in range(flows.link_start[link], flows.link_end[link]):
         flow = owners[crossing]
@@ -101,7 +101,8 @@ def load_without_flows(flows: Traffic, link: int, first: int, end: int) -> float
 
 @kernel
 def list_groups(flows: Traffic) -> None:
-    """Sum loads of changed links anew; list flows that meet on overloaded ones, and these links."""
+    """Sum the loads of changed links again. List the flows that cross overloaded links among them,
+    directly or through other flows, and these links."""
     counts, full_links, group_links = flows.counts, flows.full, flows.group_links
     for index in range(counts[NOTED]):  # only now: most flows begin and end between two sharings
         flow = flows.noted[index]
@@ -159,8 +160,8 @@ def join_group(flows: Traffic, f: int, count: int) -> int:
 
 @kernel
 def find_levels(flows: Traffic, view: int, first: int, end: int) -> None:
-    """Set row `view` of levels (share of its rate alone that each flow gets), max-min fair for the
-    flows of `list_groups`, without exchanges first..end - 1."""
+    """Set row `view` of `levels`: the share of its full rate that each flow of `list_groups` gets,
+    max-min fair, if exchanges first..end - 1 do not send."""
     bounds, demands, view_levels = flows.bound, flows.most, flows.levels[view]
     for j in range(flows.counts[GROUP_FLOWS]):
         flow = flows.group_flows[j]

@@ -131,8 +131,8 @@ def update_rates(world: World, now_s: float) -> None:
 @kernel
 def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> float:
     """Share (0..1) of stream v's full rate that others leave for `amount` bytes from begin_s on.
-    Within a step instances advance one after the other, so another may begin later: it counts if
-    this one, alone, would not have ended by then. Exchanges do not: they yield at borders."""
+    Within a step instances advance one after the other, so another may begin later: it counts if it
+    begins before v ends at full rate. Exchanges do not count: they yield at borders."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     rates, flow_of = streams.rate, streams.flow

@@ -146,8 +146,8 @@ def take_levels(world: World) -> None:
 
 @kernel
 def average_transfer_levels(world: World) -> None:
-    """Set the level (rate over the rate alone) of each active flow that is no expert exchange: its
-    mean with exchanges and without, weighted by the share of time that these send."""
+    """Set the level (share of full rate) of each active flow of this model except expert exchanges:
+    the mean of its levels with and without exchanges, by the share of time that these send."""
     flows, counts = world.traffic, world.traffic.counts
     first_exchange, end_exchange = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first_stream, end_stream = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
@@ -161,7 +161,7 @@ def average_transfer_levels(world: World) -> None:
 
 @kernel
 def mean_level(level_with: float, level_without: float, duty: float) -> float:
-    """Mean rate share of a flow with exchanges on the wire (share duty; NaN: 1) and without."""
+    """Mean of a flow's levels with and without exchanges. duty: share of time of these; NaN: 1."""
     return level_with if np.isnan(duty) else duty * level_with + (1.0 - duty) * level_without
 
 
@@ -178,8 +178,8 @@ def mean_duty(flows: Traffic, first: int, last: int) -> float:
 
 @kernel
 def set_slowdown(flows: Traffic, exchange: int) -> None:
-    """Set the factor by which shared links prolong an exchange, mean over the times that others
-    send: 1 + (demand / level - 1) x their mean share of time on its fullest link."""
+    """Set the mean factor by which shared links prolong an exchange: 1 + (demand / level - 1) x the
+    mean share of time that other flows send on its fullest link."""
     demand, level = flows.most[exchange], flows.levels[levels.ALL, exchange]
     flows.crowding[exchange] = 1.0
     if 0.0 < level < demand:
@@ -232,7 +232,7 @@ def limit_ports(world: World, p: int) -> None:
 
 @kernel
 def hand_off_share(world: World, p: int) -> float:
-    """Rate of instance p's whole KV hand-off over its rate without other traffic."""
+    """Present rate of instance p's KV hand-off divided by its rate without other traffic."""
     flows = world.traffic
     flow = flows.first[w.KV_HAND_OFF] + p
     return float(flows.level[flow]) if flows.active[flow] else 1.0
@@ -295,8 +295,9 @@ def set_transfer_capacity(world: World) -> None:
 
 @kernel
 def transfer_share(transfer: Transfers, way: int, port: int, duty: float) -> float:
-    """Share of a port's rate, one way (OUT, IN), for KV transfers if an exchange uses it for a
-    share `duty` of the time, as one more flow; without transfers, the share of a first one."""
+    """Share of a port's rate for KV transfers in one direction (way: OUT or IN). An exchange, which
+    uses the port for a share `duty` of the time, counts as one more transfer. Without transfers:
+    the share that a first one would get."""
     return 1.0 - duty / (1.0 + max(transfer.crossing[way, port], 1))
 
 
@@ -333,7 +334,7 @@ def mean_exchange_slowdown(world: World, column: int) -> float:
 
 @kernel
 def exchange_share(world: World, column: int) -> float:
-    """Rate that the expert exchange of instance `column` has now over its rate without other
+    """Present rate of the expert exchange of instance `column` divided by its rate without other
     traffic: 1 / crowding, or less where KV transfers arrive at a port. n of them leave 1 / (n + 1)
     of the port, or their unused share if that is more."""
     transfers, decode_ranks = world.transfer, world.settings.decode_ranks
@@ -352,14 +353,14 @@ def exchange_share(world: World, column: int) -> float:
 
 @kernel
 def set_server_loads(world: World, p: int) -> None:
-    """Set the load of memory servers' ports by the blocks that p's batch reads from each."""
+    """Set the load of memory servers' ports by the blocks that instance p's batch reads."""
     set_parts(world.traffic, world.traffic.first[w.POOL_READ] + p, world.streams.requested[p], 1.0)
 
 
 @kernel
 def set_parts(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
     """Set the parts that flow f takes of its links by the amounts f8[servers] that it carries from,
-    or to, each server; scale: its rate alone over the rate for which it was laid out."""
+    or to, each server. scale: its full rate divided by the rate for which it was laid out."""
     if flows.most[f] > 0.0:  # what it carried before is through
         levels.note_demand(flows, f, 0.0)
     total_bytes = total(amounts)
@@ -407,9 +408,9 @@ def new_read_rate(world: World, p: int, now_s: float, amount: float) -> float:
 
 @kernel
 def begin_kv_copies_s(world: World, d: int, copied: np.ndarray, alone_s: float) -> float:
-    """Begin instance d's copies of KV to and from host memory as flows; returns their seconds:
-    alone_s, longer by what other flows, and ranks of a node that copy at once, use of their links.
-    copied f8[2 * nodes]: bytes into dies of a node at 2 * node, out of them at 2 * node + 1."""
+    """Begin instance d's copies of KV to and from host memory as flows; returns their seconds.
+    alone_s: seconds without other traffic. Other flows, and ranks of a node that copy together,
+    prolong them. copied f8[2 * nodes]: bytes into dies of node n at 2 * n, out at 2 * n + 1."""
     flows, column = world.traffic, world.settings.prefills + d
     f, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
     all_bytes_per_s, host_bytes_per_s = world.decode.host_bytes_per_s[d]
@@ -428,7 +429,7 @@ def begin_kv_copies_s(world: World, d: int, copied: np.ndarray, alone_s: float) 
 
 @kernel
 def hot_server(world: World, p: int) -> int:
-    """Memory server whose port limits the read of instance p; NONE: no link or another does."""
+    """Memory server whose port limits the read of instance p; NONE if no port does."""
     flows = world.traffic
     flow = flows.first[w.POOL_READ] + p
     limiting_server, highest_load = w.NONE, 0.0

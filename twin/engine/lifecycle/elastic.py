@@ -72,13 +72,14 @@ class Elastic:
         return tuple(sum(n for pool, n in counts.items() if pool[0] == role) for role in self.roles)
 
     def _targets(self, wanted: Wanted) -> dict[Pool, int]:
-        """Instances wanted of each pool, from counts by role: equal parts, at least the minimum."""
+        """Number of instances wanted in each pool: equal parts of counts by role, or the
+        minimum."""
         counts, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.supernodes
         return {(role, g): max(self._least, (counts[role] + supernodes - 1 - g) // supernodes)
                 for role, g in self.pools}  # fmt: skip
 
     def _measure_pools(self, t_s: float) -> None:
-        """Measure the pools, and again at the next interval; the controller decides on it later."""
+        """Measure the pools at every interval; the controller gets the result when it has aged."""
         self.agenda.add(t_s + self.rule.interval_s, self._measure_pools)
         columns_of_pool, starting_count = {}, {}
         for role, committed in zip(self.roles, self._committed_by_role(), strict=True):
@@ -119,7 +120,8 @@ class Elastic:
         self._begin_changes(targets, t_s, is_calm, seen, self._delay_shrinking(targets, t_s))
 
     def _delay_shrinking(self, wanted: Wanted, t_s: float) -> Wanted:
-        """Wanted counts by role, raised to the largest of a recent window if the NPUs suffice."""
+        """Wanted counts by role. A pool shrinks at most to the largest count that was wanted
+        lately; if the NPUs do not suffice for that, the counts are returned unchanged."""
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
@@ -163,7 +165,8 @@ class Elastic:
         self, wanted: Wanted, t_s: float, is_calm: dict[Pool, bool], view: Seen | None, now: Wanted
     ) -> None:
         """Begin changes to counts `now` by role, starts and role changes before stops. is_calm:
-        pools past their cool-down; view, wanted: for the row of the decision (None: no row)."""
+        whether a pool's cool-down is over. view, wanted: what the controller saw and wanted, for
+        the table of decisions; view None: no row."""
         lacking = {pool: n - self._committed_count(pool) for pool, n in self._targets(now).items()}
         start_count = stop_count = role_changes = 0
         why_not = ""

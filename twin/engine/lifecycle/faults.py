@@ -82,7 +82,8 @@ def send_back_decoding(world: World, ranks: range, now_s: float) -> int:
 def send_back_transfers(
     world: World, now_s: float, prefill: int = w.NONE, ranks: Sequence[int] = ()
 ) -> int:
-    """End KV transfers from a prefill instance, or to decode ranks; returns how many requests."""
+    """End the KV transfers from instance `prefill` (NONE: of none) or to decode ranks `ranks`, and
+    send their requests back; returns the number of requests."""
     transfers, request, request_count, part_row = world.transfer, world.request, 0, 0
 
     def is_affected(request_row: int) -> bool:

@@ -112,14 +112,14 @@ class Incidents:
         machine.lay_flows(t_s)
 
     def _repaired_ranks(self, k: int) -> list[int]:
-        """Ranks of instance k without a die whose original die works and has no other use."""
+        """Ranks of instance k without a die, for which the original die works and is not in use."""
         machine = self.machine
         home_dies = enumerate(machine.setup.instances[k].die_of_rank)
         used_dies = machine.dies_in_use() | machine.out
         return [r for r, die in home_dies if machine.members[k][r] is None and die not in used_dies]
 
     def _return_dies(self, k: int) -> bool:
-        """Return repaired dies of instance k to their original ranks; returns whether any."""
+        """Return repaired dies of instance k to their ranks; returns whether there were any."""
         vacant_ranks = self._repaired_ranks(k)
         for rank in vacant_ranks:
             self.machine.members[k][rank] = self.machine.setup.instances[k].die_of_rank[rank]
@@ -164,7 +164,7 @@ class Incidents:
             self._stop_instance(k, t_s, str(error))
 
     def _void_if_superseded(self, k: int, action: Then) -> Then:
-        """The action, which does nothing once another recovery of instance k has begun."""
+        """An action that calls `action` unless another recovery of instance k has begun since."""
         self.turn[k] += 1
         recovery_turn = self.turn[k]
         return lambda now_s: action(now_s) if recovery_turn == self.turn[k] else None
@@ -269,7 +269,8 @@ class Incidents:
         return self._void_if_superseded(k, partial(self._finish_recovery, k))
 
     def _finish_recovery(self, k: int, t_s: float) -> None:
-        """Open instance k, recovered, to requests, with spares or fewer dies, if it can serve."""
+        """End the recovery of instance k: complete it with repaired and spare dies, or go on with
+        fewer, and let it serve if it can."""
         self.pending.discard(k)
         machine = self.machine
         recovery, members = machine.setup.scenario.recovery, machine.members[k]
@@ -344,7 +345,7 @@ class Incidents:
         machine.lay_flows(t_s)
 
     def _log_die_count(self, k: int, kind: Kind, t_s: float) -> None:
-        """Log (as `kind`) how many dies of instance k serve, if that is or was fewer than all."""
+        """Log (as `kind`) how many dies of instance k serve, if some are or were missing."""
         instance, die_count = self.machine.setup.instances[k], len(self.machine.serving_dies(k))
         if k in self.shrunk:
             self.shrunk.pop(k).end_s = t_s

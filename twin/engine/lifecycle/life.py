@@ -92,8 +92,8 @@ class Life:
             machine.lay_flows()
 
     def share_dram(self, residency: Residency, model: int) -> None:
-        """Use this table of DRAM together with other models, as model number `model`. Stores the
-        weights of the serving instances, and those of all pools where DRAM is unbounded."""
+        """Use the table of DRAM `residency` with other models, as model number `model`. Store there
+        the weights of serving instances and, in pools without a bound, those of all roles."""
         self.residency, self._model = residency, model
         for pool in residency.pools:
             for stored, weight_bytes in self._weights_of.values() if not pool.is_bounded else ():
@@ -198,8 +198,9 @@ class Life:
 
     def start(self, k: int, t_s: float, over: Over = "") -> None:
         """Start instance k on its dies; it stays off if some have failed or are spares of another
-        instance. over: "role" or "model" of the instances that it replaces on the same NPUs, whose
-        processes it keeps; of its own model, its weights are in the DRAM of its nodes."""
+        instance. over: it replaces instances of another role ("role") or model ("model") on the
+        same NPUs, and uses their processes; "": the NPUs are free. If all roles read one stored
+        model, "role" means that the weights are already in DRAM."""
         together = self.machine.together
         if self.dies[k] & self.machine.out.union(*(machine.dies_in_use() for machine in together)):
             return
@@ -208,7 +209,7 @@ class Life:
         start_number = self._begun[k]
 
         def void_if_aborted(action: Then) -> Then:
-            """The action, which does nothing once this start has been aborted."""
+            """An action that calls `action` unless this start has been aborted since."""
             return lambda now_s: action(now_s) if start_number == self._begun[k] else None
 
         if over == "role" and len({*self._weights_of.values()}) == 1:
@@ -251,7 +252,8 @@ class Life:
             find_weights(t_s)
 
     def _fetch_model(self, waiting: dict[int, Then], t_s: float) -> None:
-        """Fetch a model for the first instance that can; all in `waiting` load it after that."""
+        """Fetch a model for the first instance that can; then all instances load it. waiting: the
+        action that loads, by number of an instance."""
 
         def load_all(now_s: float) -> None:
             """Let every instance that waits load the model."""
@@ -277,7 +279,7 @@ class Life:
             self._fetch_model(waiting_loads, t_s)
 
     def _weight_sources(self, k: int) -> list[Dram]:
-        """DRAMs from which instance k reads its weights; none: object storage."""
+        """DRAMs from which instance k reads its weights; empty if it reads from object storage."""
         nodes = self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank)
         return self.residency.drams(self.rule.weights, nodes)
 
@@ -316,7 +318,8 @@ class Life:
         return weight_bytes, weight_bytes / min(link_rate, self.loading.loader_bytes_per_s * i.dies)
 
     def _send_weights(self, transfer: Send, k: int, size: float, t_s: float, then: Then) -> None:
-        """Start a transfer of `size` bytes to instance k by `Loading`; no path: it stays off."""
+        """Start a transfer of `size` bytes to instance k by `transfer`, a method of `Loading`, and
+        call `then` at its end; without a path the instance stays off."""
         try:
             transfer(k, self.setup.instances[k].die_of_rank, size, t_s, then)
         except HardwareError:

@@ -49,7 +49,7 @@ class Dram:
         return model in self.held
 
     def store(self, model: Hashable, size_bytes: float) -> None:
-        """Store a model and evict others for it; a model that is larger than all is not stored."""
+        """Store a model and evict others for it; one larger than this DRAM is not stored."""
         if self.touch(model) or size_bytes > self._room_bytes:
             return
         self.held[model] = size_bytes
@@ -77,13 +77,15 @@ class Residency:
         self._out: set[int] = set()
 
     def drams(self, weights_from: str, nodes: Sequence[int]) -> list[Dram]:
-        """DRAMs for weights of an instance on these nodes, by `elastic.weights`; may be none."""
+        """DRAMs for weights of an instance on these nodes. weights_from: a value of
+        `elastic.weights`; object storage has no DRAM ([])."""
         if weights_from == "pool":
             return [self.pools[int(nodes[0] // self._nodes)]]
         return [self.nodes[node] for node in sorted(nodes)] if weights_from == "local" else []
 
     def lose_nodes(self, failed_nodes: Set[int]) -> None:
-        """Delete models of failed nodes, and all of bounded pools, which lost a part of each."""
+        """Delete the models of failed nodes, and all models of bounded pools that contain a failed
+        node, since each model has lost a part."""
         for node in failed_nodes:
             self.nodes.pop(node, None)
         for supernode in {int(node // self._nodes) for node in failed_nodes - self._out}:
@@ -119,8 +121,8 @@ class Loading:
         self._begin_transfer(k, Coming(True, tuple(dies)), size, t_s, then)
 
     def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
-        """Send `size` bytes in the DRAM of nodes into dies of instance k, after its earlier
-        transfer, and call `then` when they have arrived. Raises HardwareError without a path."""
+        """Send `size` bytes from DRAM of nodes into dies of instance k, with the rest of an earlier
+        transfer to it, and call `then` at the end. Raises HardwareError without a path."""
         setup = self._machine.setup
         weights = Coming(False, tuple(dies), setup.nodes_with_weights(setup.instances[k]))
         if (earlier_transfer := self._under_way.get(k)) is not None:
@@ -160,7 +162,7 @@ class Loading:
             machine.set_pace(machine.weights_flow(k), bytes_per_s)
 
     def _bytes_per_s(self, k: int) -> float:
-        """Present bytes/s of the transfer to instance k; until links are shared, as it wants."""
+        """Present bytes/s of the transfer to instance k, or its wish until links are shared."""
         traffic, flow = self._machine.world.traffic, self._machine.weights_flow(k)
         if traffic.alone[flow] >= IDLE:  # the way is gone: a fault
             return 0.0

@@ -27,8 +27,8 @@ STEPS = 4  # towards the load that keeps the SLO
 
 
 def _combine_measured(prefill: Measured, decode: Measured) -> Measured:
-    """Measurements of colocated instances: waiting work and needed instances add up, as an
-    iteration computes prompts, then answers; of use and latency the worse counts."""
+    """Measurements of colocated instances: waiting requests and needed instances are sums, as an
+    iteration computes prompts, then answers; of the others the larger value counts."""
     return (
         prefill[0] + decode[0], max(prefill[1], decode[1]), max(prefill[2], decode[2]),
         max(prefill[3], decode[3]), prefill[4] + decode[4],
@@ -46,8 +46,8 @@ class Forecast:
         self._squares, self._weight = 0.0, 0.0
 
     def forecast(self, t_s: float, present_load: float, predicted: float) -> float:
-        """The load `predicted` for lead_s after t_s, plus one deviation of past underestimates,
-        learnt as present_load (at t_s) shows what the forecast made lead_s ago should have been."""
+        """The load `predicted` for lead_s after t_s, plus one deviation of past underestimates.
+        That is learnt by comparing present_load (at t_s) with the forecast made lead_s ago."""
         forecast = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
             forecast = self._made.popleft()[1]
@@ -134,8 +134,8 @@ class Look:
     def _measure_prefill(
         self, columns: np.ndarray, starting: int, t_s: float, span_s: float
     ) -> tuple[Measured, float]:
-        """Measurement of the prefill instances in `columns` (busy share: of full batches), with
-        `starting` more to come; and requests/s that they can hand on."""
+        """(measurement of the prefill instances in rows `columns`, requests/s that they hand on).
+        The busy share is that of full batches. starting: instances that will serve in time."""
         prefill, counters, mean_rates = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         in_queue = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
@@ -211,9 +211,9 @@ class Look:
         return decoding * stay_share + join_per_s * (1.0 - stay_share) / leave_per_s
 
     def _requests_of_one_instance(self) -> float:
-        """Number of the present requests whose tokens one instance makes within the SLO. It scales
-        the requests of the fullest instance within its slots and KV space; the deviation of a rank
-        from the mean goes with the square root of their number."""
+        """Number of requests, like the present ones, that one instance serves within the TPOT SLO.
+        Scales the load of the fullest instance within its slots and KV space; the deviation of a
+        rank from the mean grows with the square root of the load."""
         decode, costs, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
         fullest = int(np.argmax(decode.in_batch))
         rank_requests = decode.requests.reshape(-1, ranks)[fullest]

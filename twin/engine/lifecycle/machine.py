@@ -205,7 +205,7 @@ class Machine:
         self._set_ports(k)
 
     def _price_copies(self, k: int) -> None:
-        """Set seconds per byte between a die of instance k and its node's memory, by one rank."""
+        """Set seconds per byte of copies between HBM of instance k and host memory (one rank)."""
         rank = next((rank for rank in self.ranks(k) if None not in rank), ())
         dies = [die for die in rank if die is not None]
         if self.world.settings.swap_bytes <= 0.0 or not dies:
@@ -223,7 +223,8 @@ class Machine:
         ]
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
-        """Set prompt instance `at`'s read rate from the pool, and seconds of prompts and hits."""
+        """Set the rate of reads from the memory pool and the seconds of prompts and hits of the
+        instance in row `at` of `Prefill`."""
         prefill, settings, world_costs = self.world.prefill, self.world.settings, self.world.costs
         hot_table = world_costs.prefill_hot_tokens, world_costs.prefill_hot_factor[at]
         if settings.colocated:
@@ -249,7 +250,7 @@ class Machine:
         traffic.wish[flow] = min(bytes_per_s / traffic.alone[flow], 1.0)
 
     def _set_ports(self, k: int) -> None:
-        """Set the ports over which instance k hands on KV; ranks without a die use others'."""
+        """Set the ports over which instance k hands on KV; ranks without a die use other ranks'."""
         dies = self.serving_dies(k)
         if self.setup.scenario.deployment.mode != "disaggregated" or not dies:
             return
@@ -336,8 +337,9 @@ class Machine:
                 set_server_loads(self.world, instance)
 
     def _set_hosts(self, swaps: Flow) -> None:
-        """Set the node of each rank of the instance with these swaps (that of the rank's first
-        die), and bytes/s of copies between dies and their nodes' memory: in all, and mean."""
+        """For the instance of the flow `swaps` set the node of each rank (that of its first die),
+        and the bytes/s of copies between dies and memory: of all nodes and directions, and their
+        mean."""
         decoding = [k for k, seat in enumerate(self.setup.instances) if seat.role != "prefill"]
         decoder = decoding[swaps.instance]
         dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(decoder)]

@@ -36,7 +36,8 @@ class Present:
         return instance_s
 
     def _mean_instances(self, windows: int, role: str, *states: str) -> Counts:
-        """Mean instances of a pool in some states (none given: in any), in each of `windows`."""
+        """Mean instances of a pool in some states (none given: in any) by window, f8[windows]; one
+        number if instances are fixed."""
         if self._elastic is None:
             return len(self._setup.of_role(role))
         window_edges_s = np.linspace(0.0, self._setup.scenario.horizon_s, windows + 1)
@@ -53,7 +54,7 @@ class Present:
         return prefill, decode
 
     def npus_held(self, windows: int) -> tuple[Counts, Counts]:
-        """Mean NPUs of all instances, and of prefill alone, f8[windows] or one number for all."""
+        """(mean NPUs of all instances, of prefill instances), f8[windows] or one number for all."""
         prefill_npus = self._mean_instances(windows, "prefill") * self._npus_each("prefill")
         if self._elastic is None:  # pools may share NPUs
             used_dies = {die for instance in self._setup.instances for die in instance.die_of_rank}
@@ -61,7 +62,7 @@ class Present:
         return self._mean_npus(windows), prefill_npus
 
     def _mean_npus(self, windows: int, *states: str) -> Counts:
-        """Mean NPUs of all pools in some states (none given: in any), in each of `windows`."""
+        """Mean NPUs of all pools in some states (none given: in any) in each window."""
         roles = self._setup.roles
         return sum(
             self._mean_instances(windows, role, *states) * self._npus_each(role) for role in roles

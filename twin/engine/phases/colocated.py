@@ -51,7 +51,8 @@ def advance_colocated(world: World, t1: float) -> None:
 
 @kernel
 def finish_pieces(world: World, c: int, now_s: float) -> None:
-    """Deliver first tokens of instance c's prompts whose last piece is computed; they decode on."""
+    """Deliver first tokens of instance c's prompts whose last piece is computed; they decode
+    next."""
     requests = world.request
     pool.set_pool_clock(world, c, now_s)
     blocks_before = pool.blocks_stored(world, c)
@@ -69,8 +70,8 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
 
 @kernel
 def launch_mixed(world: World, c: int, read_s: float) -> None:
-    """Begin an iteration of instance c over the decode batch and the formed pieces of prompts. It
-    counts from their forming; computing begins at read_s, when their cached KV has been read."""
+    """Begin an iteration of instance c over its decode batch and the formed pieces of prompts. It
+    is recorded from their forming on, and computes from read_s on, when their cached KV is read."""
     settings, state, costs, prefill = world.settings, world.decode, world.costs, world.prefill
     now_s, batch_tokens, pairs = prefill.begin_s[c], prefill.batch_tokens[c], prefill.batch_pairs[c]
     pool.record_read_delay(world, c)

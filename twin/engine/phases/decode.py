@@ -45,7 +45,7 @@ def advance_decode(world: World, t1: float) -> None:
 
 @kernel
 def next_action_s(world: World, d: int, head: int) -> float:
-    """Time (s) at which instance d ends an iteration or can begin one; head: its first request."""
+    """Time (s) at which instance d ends or may begin an iteration; head: first waiting request."""
     column = world.settings.prefills + d
     ends_s = world.instance.ends_s[column]
     # A batch that a fault stopped goes on by itself, and so do requests in host memory.
@@ -57,7 +57,7 @@ def next_action_s(world: World, d: int, head: int) -> float:
 
 @kernel
 def admit_ready(world: World, d: int, now_s: float) -> None:
-    """Let requests whose KV is there by now_s join d's batch, first those from host memory."""
+    """Let requests with KV in place by now_s join instance d's batch, first from host memory."""
     decode, request = world.decode, world.request
     if decode.swapped_out[d] > 0:
         for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
@@ -155,8 +155,8 @@ def launch_decode(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def record_rank_load(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
-    """Add requests and context of each rank of instance d, times an iteration's seconds, to its
-    sums. Returns the instance's new tokens and its context tokens."""
+    """Add requests and context of each rank of instance d, times the seconds of an iteration, to
+    its sums. Returns (tokens that the iteration adds, context tokens) of the instance."""
     settings, decode = world.settings, world.decode
     counted_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
     growth, context, requests = decode.growth, decode.context, decode.requests
@@ -326,8 +326,9 @@ def end_request(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def preempt(world: World, d: int, rank: int, now_s: float) -> None:
-    """Preempt the request that joined a full rank of d last: its KV goes to host memory and comes
-    back, or, without room, is lost and recomputed. One that is alone and too large is rejected."""
+    """Preempt the request that joined a full rank of instance d last. Its KV goes to host memory
+    and comes back later; without room there it is lost and recomputed. A request that does not fit
+    although no other is on the rank is rejected."""
     request, decode = world.request, world.decode
     victim = decode.slot_table[rank, 0]
     for slot in range(1, decode.requests[rank]):

@@ -49,7 +49,7 @@ def advance_prefill(world: World, t1: float) -> None:
 
 @kernel
 def begin_prefill(world: World, i: int, hits: int, reads: int, now_s: float) -> None:
-    """Stamp the beginning of request i's prefill; hits: cached tokens, reads: those not in HBM."""
+    """Stamp the beginning of request i's prefill. hits: cached tokens; reads: those not in HBM."""
     settings, request = world.settings, world.request
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
     request.progress[i] = hits
@@ -68,8 +68,8 @@ def begin_prefill(world: World, i: int, hits: int, reads: int, now_s: float) -> 
 
 @kernel
 def form_batch(world: World, p: int, now_s: float) -> int:
-    """Add pieces of queued prompts to p's batch in order of arrival until its token budget or KV
-    space is full; returns tokens to compute. Notes cached tokens to read and attention pairs."""
+    """Add pieces of queued prompts to instance p's batch in order of arrival until its token budget
+    or KV space is full; returns tokens to compute. Notes tokens to read and attention pairs."""
     settings, request, prefill = world.settings, world.request, world.prefill
     fill(prefill.die_tokens, 0.0)
     fill(prefill.die_pairs, 0.0)
@@ -138,9 +138,9 @@ def form_batch(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def latest_arrival_s(world: World, p: int, now_s: float) -> float:
-    """Latest arrival (s) of prompts that a pass of instance p beginning now can include. A decoding
-    colocated instance receives prompts once in a number of iterations, and after one with prompts;
-    where passes are formed ahead, only those that arrived before the running pass began."""
+    """Latest arrival (s) of prompts that a pass of instance p beginning now can include. A
+    colocated instance that decodes receives prompts every receive_every iterations and after one
+    with prompts; if passes are formed ahead, only those that arrived before the running pass."""
     settings, prefill = world.settings, world.prefill
     if not settings.colocated:
         return now_s
@@ -155,8 +155,8 @@ def latest_arrival_s(world: World, p: int, now_s: float) -> float:
 
 @kernel
 def must_wait_for_ranks(world: World, p: int, now_s: float) -> bool:
-    """Whether the prompts of colocated instance p wait for ranks without a prompt; counts such
-    waits. They never wait while nothing decodes, for no iteration would run meanwhile."""
+    """Whether prompts of colocated instance p wait until all groups of ranks have prompts; counts
+    such waits. They never wait while nothing decodes, as no iteration would run."""
     settings, prefill = world.settings, world.prefill
     if not settings.colocated or settings.prompt_delay == 0 or world.decode.in_batch[p] == 0:
         return False
@@ -186,7 +186,7 @@ def groups_with_prompts(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def attention_s(world: World, p: int, die: int) -> float:
-    """Seconds of a layer's attention on a die (or group of dies) of p, without launches."""
+    """Seconds of attention in a layer on a die (or die group) of instance p, without launches."""
     prefill, pair_s = world.prefill, world.costs.prefill[p].core.pair
     token_s = prefill.attention_s_per_token[p] * prefill.die_tokens[die]
     return float(token_s + pair_s * prefill.die_pairs[die])
@@ -210,7 +210,8 @@ def die_for_piece(world: World, p: int, i: int, is_first_piece: bool) -> int:
 
 @kernel
 def tokens_to_even_share(world: World, p: int, die: int, tokens_before: int) -> int:
-    """Prompt tokens after `tokens_before` that fill a die's even share of attention at p."""
+    """Prompt tokens, following `tokens_before` of the prompt, until a die of instance p has its
+    even share of attention seconds."""
     prefill, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = prefill.attention_s_per_token[p], prices.core.pair
     mean_context_tokens = prefill.computed_pairs[p] / max(prefill.computed_tokens[p], 1.0)
@@ -227,9 +228,9 @@ def tokens_to_even_share(world: World, p: int, die: int, tokens_before: int) -> 
 def next_piece(
     world: World, p: int, i: int, die: int, held: int, remaining: int, taken: int
 ) -> int:
-    """Tokens of request i that join p's batch now, of `remaining` after `held`, with `taken` by
-    other prompts. With equal attention on dies, a die gets at most its share; on a colocated
-    instance, ranks get at most theirs of an iteration."""
+    """Tokens of request i that join instance p's batch now. held: its tokens computed or cached so
+    far; remaining: its other tokens; taken: tokens of other prompts in the batch. With equal
+    attention a die gets at most its share, a rank of a colocated instance its chunk."""
     settings = world.settings
     budget_left = settings.prefill_budget - taken
     if settings.colocated:
@@ -242,7 +243,7 @@ def next_piece(
 
 @kernel
 def longest_piece(world: World, p: int, tokens_before: int) -> int:
-    """Most tokens of the next piece of a prompt at p, after `tokens_before`; 0: whole prompts."""
+    """Most tokens of a prompt's next piece at instance p after `tokens_before`; 0: no limit."""
     settings = world.settings
     if settings.chunk_evening <= 0.0:
         return settings.chunk_tokens
@@ -271,7 +272,7 @@ def rank_room_tokens(world: World, p: int, i: int) -> int:
 
 @kernel
 def add_piece_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
-    """Add a piece's tokens and attention pairs to request i's rank on p, or those that share it."""
+    """Add tokens and pairs of a piece evenly to the ranks of instance p that share request i."""
     first_rank, end_rank = ranks_of_prompt(world, p, i)
     for rank in range(first_rank, end_rank):
         world.decode.prompt_tokens[rank] += tokens / (end_rank - first_rank)
@@ -303,7 +304,8 @@ def leave_queue(world: World, p: int, i: int) -> None:
 
 @kernel
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
-    """Store tokens (taken), hits and attention pairs of p's batch, also of its slowest die."""
+    """Store tokens (`taken`), cached tokens (`hits`) and attention pairs of instance p's batch, and
+    tokens and pairs of its slowest die."""
     prefill = world.prefill
     prefill.begin_s[p], prefill.batch_tokens[p] = now_s, taken
     prefill.batch_hits[p], prefill.batch_pairs[p] = hits, pairs
@@ -376,7 +378,7 @@ def end_prefill_only(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def record_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: float) -> None:
-    """Record p's batch: time, tokens, operators, bytes of collectives; fetch_s: its read of KV."""
+    """Record instance p's batch: time, tokens, operators, collectives; fetch_s: its read of KV."""
     settings = world.settings
     tokens, attention_pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
     record, operators, prices = world.record, world.costs.prefill_operators, world.costs.prefill[p]
@@ -451,8 +453,8 @@ def finish_batch(world: World, p: int) -> None:
 
 @kernel
 def set_stage_ends(world: World, p: int, end_s: float, compute_s: float) -> None:
-    """Set when each pipeline stage of p ends the batch, which the first ends at `end_s`. Every
-    stage takes compute_s; it begins when it is free and the batch has come from the one before."""
+    """Set when each pipeline stage of instance p ends the batch; the first ends at `end_s`. Each
+    takes compute_s; it begins when it is free and the batch has come from the one before."""
     stage_s, stage_hop = world.prefill.stage_s, world.costs.prefill[p].hop
     hop_s = stage_hop.fixed + stage_hop.token * world.prefill.most_tokens[p]
     stage_s[p, 0] = end_s

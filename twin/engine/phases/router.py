@@ -145,8 +145,8 @@ def update_reports(world: World, t0: float) -> None:
 
 @kernel
 def send_to_supernode(world: World, i: int) -> None:
-    """Send request i to a supernode; one that was sent before returns to its own while that serves.
-    With a report at every step the front router counts what it has sent since."""
+    """Choose a supernode for request i. One that was chosen before stays while it serves. If
+    supernodes report at every step the front router counts the requests that it has sent since."""
     front, request = world.front, world.request
     supernode = int(request.supernode[i])
     if supernode == w.NONE or not front.opened[supernode]:
@@ -381,7 +381,8 @@ def misses_ttft(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def prefill_work_s(world: World, p: int, i: int, hit_tokens: int, hbm_tokens: int) -> float:
-    """Seconds that request i, with these cached tokens (all, in HBM), adds to a batch of p."""
+    """Seconds that request i adds to a batch of instance p. hit_tokens: cached tokens of the
+    prompt; hbm_tokens: how many of them are in HBM."""
     prefill = world.prefill
     tokens = float(world.request.input_tokens[i] + world.request.emitted[i])
     cached_tokens = min(float(hit_tokens), tokens - 1.0)

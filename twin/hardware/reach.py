@@ -6,13 +6,11 @@ hops, so the links that matter lie on walks of no more hops than the farthest pa
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twin.hardware.network import Network
-from twin.hardware.walks import BOOLS, FLOATS, INTS
+from twin.hardware.walks import BOOLS, FLOATS, INTS, hops_from
 
 FAR = 1 << 30  # hops that no path has
-HOPS = NDArray[np.int32]
 
 
 class Usable:
@@ -72,60 +70,38 @@ class Usable:
 
     def link_sets(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
         """Yield (links, hops): within `links`, paths of up to `hops` hops are complete. First come
-        links near enough for the last demand with as many ends, then for the farthest of some
-        pairs, then all. same_domain: True for pairs within one scale-up domain, False for pairs of
-        two, None for all."""
-        end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
-        memo_key = "farthest", self.plane, same_domain
-        hops_of_counts = self.net.once(memo_key, dict[tuple[int, int], int])
-        last_hops = hops_of_counts.get(end_counts, FAR)
-        if 0 < last_hops < FAR and self.net.routing(self.plane) != "hashed":
-            yield self._near_links(last_hops), last_hops
-        most_hops = hops_of_counts[end_counts] = self._most_hops(same_domain) + self.detour
-        if 0 < most_hops < FAR and most_hops != last_hops:
+        links near enough for the farthest of some pairs, then all. same_domain: True for pairs
+        within one scale-up domain, False for pairs of two, None for all."""
+        most_hops = self._most_hops(same_domain) + self.detour
+        if 0 < most_hops < len(self.net.vertices):
             yield self._near_links(most_hops), most_hops
         yield np.flatnonzero(self.is_usable), FAR
 
     def _near_links(self, most_hops: int) -> INTS:
-        """Links on walks of at most `most_hops` from a sender to a receiver: the first half is
-        searched from the senders, the second back from the receivers."""
-        net, half_hops = self.net, (most_hops + 1) // 2
-        hops_out = self._hops(np.flatnonzero(self.out), 0, half_hops)
-        hops_in = self._hops(np.flatnonzero(self.into), 1, most_hops - half_hops)
-        near_vertices = [np.flatnonzero(hops < FAR) for hops in (hops_out, hops_in)]
-        links = np.concatenate(list(map(self.links, near_vertices, (0, 1))))
-        hops_out = np.minimum(hops_out, half_hops + 1)
-        hops_in = np.minimum(hops_in, most_hops - half_hops + 1)
-        on_walk = np.zeros(net.tail.size, bool)
-        on_walk[links[hops_out[net.tail[links]] + 1 + hops_in[net.head[links]] <= most_hops]] = True
-        return np.flatnonzero(on_walk)
+        """Links on walks of at most `most_hops` from a sender to a receiver."""
+        hops_out = self._hops(np.flatnonzero(self.out), 0)[self.net.tail]
+        hops_in = self._hops(np.flatnonzero(self.into), 1)[self.net.head]
+        return np.flatnonzero(self.is_usable & (hops_out + 1 + hops_in <= most_hops))
 
-    def _hops(self, start: INTS, way: int, most_hops: int, targets: INTS | None = None) -> HOPS:
+    def _hops(self, start: INTS, way: int) -> INTS:
         """Fewest hops from `start` to each vertex (way 0), or from each vertex to `start` (way 1);
-        FAR if not reached. The search ends after `most_hops`, or when all targets are reached."""
-        hops_of = np.full(len(self.net.vertices), FAR, np.int32)
-        hops_of[start] = 0
-        for hop in range(1, most_hops + 1):
-            if targets is not None and (hops_of[targets] < FAR).all():
-                break
-            heads = (self.net.head, self.net.tail)[way][self.links(start, way)]
-            heads = heads[hops_of[heads] == FAR]
-            if not heads.size:
-                break
-            hops_of[heads] = hop
-            start = np.flatnonzero((hops_of == hop) & self.passes)
-        return hops_of
+        the number of all vertices if not reached."""
+        goes_on = self.passes.copy()
+        goes_on[start] = True
+        near_end, far_end = (self.net.tail, self.net.head)[:: 1 - 2 * way]
+        links = np.flatnonzero(self.is_usable & goes_on[near_end])
+        return hops_from(start, near_end[links], far_end[links], goes_on.size)
 
     def _most_hops(self, same_domain: bool | None) -> int:
         """The larger of the hops from the first sender to its farthest receiver and from the
-        farthest sender to the first receiver; FAR: no path. same_domain: as of `link_sets`."""
+        farthest sender to the first receiver. same_domain: as of `link_sets`."""
         domain_of, most_hops = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
         sides = (senders, receivers), (receivers, senders)
-        for direction, (near_ends, far_ends) in enumerate(sides):
+        for way, (near_ends, far_ends) in enumerate(sides):
             targets = far_ends[far_ends != near_ends[0]]
             if same_domain is not None:
                 targets = targets[(domain_of[targets] == domain_of[near_ends[0]]) == same_domain]
-            target_hops = self._hops(near_ends[:1], direction, FAR, targets)[targets]
+            target_hops = self._hops(near_ends[:1], way)[targets]
             most_hops = max(most_hops, int(target_hops.max(initial=0)))
         return most_hops

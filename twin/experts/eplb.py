@@ -12,8 +12,9 @@ Singles = NDArray[np.float32]
 
 def packing(load: Singles, packs: int) -> tuple[Ints, Ints]:
     """Put items, heaviest first, into the lightest pack with room (ties: lowest index). load
-    f4[layers, items]: weights; packs: their number, a divisor of the items'. Returns (pack, place
-    in it) of each item, i8[layers, items]; with as many packs as items, item i is in pack i."""
+    f4[layers, items]: weights; packs: number of packs, which divides that of items. Returns (pack,
+    place in it) of each item, i8[layers, items]; if there are as many packs as items, item i is in
+    pack i."""
     layers, items = load.shape
     items_per_pack = items // packs
     pack_of = np.tile(np.arange(items), (layers, 1))

@@ -20,9 +20,9 @@ def hot_factors(
 ) -> Floats:  # fmt: skip
     """Expected load of the hottest die divided by the mean of all dies, averaged over layers,
     f8[g], for batches of tokens f8[g]. chances f8[layers, experts]: that a token picks an expert;
-    slots i8[layers, dies, slots_per_die]. `tokens_per_request` tokens of a request pick alike by
-    `correlation`. groups > 1: routing limited to `top_groups`. nearest > 1: number of nodes within
-    each of which tokens prefer a copy. distinct = False: a multinomial. Raises ExpertsError."""
+    slots i8[layers, dies, slots_per_die]; correlation: between the `tokens_per_request` tokens of a
+    request. groups > 1: routing limited to `top_groups`. nearest > 1: number of nodes within each
+    of which tokens prefer a copy. distinct = False: a multinomial. Raises ExpertsError."""
     load_peaks = Peaks(chances, slots, groups, top_groups, nearest, distinct)
     return load_peaks.factors(tokens, tokens_per_request, correlation)
 
@@ -72,7 +72,8 @@ class Peaks:
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die divided by the mean, averaged over layers, f8[g], for
-        batches of tokens f8[g]; `tokens_per_request` of a request pick alike by `correlation`."""
+        batches of tokens f8[g]. correlation: between the `tokens_per_request` tokens of a
+        request."""
         request_args = tokens_per_request, correlation
         return np.array([self._mean_factor(peaks, float(batch), *request_args) for batch in tokens])
 

@@ -181,7 +181,7 @@ def _single_vertex(vertices: Vertices, name: str) -> str:
 
 def _link_attributes(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
     """Attributes of a new link: those of a link between the same kinds of ends, otherwise of any
-    link of its plane, but never of one inside a package, where no traffic leaves the NPU."""
+    link of its plane, but not of one inside a package, over which no traffic leaves the NPU."""
     end_kinds = {vertices[end]["kind"] for end in ends}
     plane_links = [
         ({vertices[tail]["kind"], vertices[head]["kind"]}, attributes)

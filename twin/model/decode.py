@@ -310,7 +310,7 @@ def decode_hbm_bytes(p: DecodeCosts, requests: float, context: float, ranks: flo
 def decode_flops(p: DecodeCosts, requests: float, context: float) -> float:
     """FLOPs that all dies of an instance compute in one iteration. requests, context: requests of
     all ranks and their context tokens. Every layer and the head see all verified positions. So does
-    the first drafting pass; later ones see one token a request; each ends in the head for one."""
+    the first drafting pass; later ones see one token a request. Each ends in the head for one."""
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     rank_dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products

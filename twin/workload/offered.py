@@ -226,8 +226,8 @@ def lru_hit_tokens(
 def _sample_lru_hit_tokens(
     question: _Question, facts: Facts, caches: Caches, answers: bool
 ) -> np.ndarray:
-    """Tokens of each prompt of a sample that hit in LRU caches, i8[requests]; answers: stored
-    too."""
+    """Tokens of each prompt of a sample that hit in LRU caches, i8[requests]. answers: whether
+    caches store answers too."""
     sample = _sample_of(question, facts)
     hit_tokens = _lru_hit_tokens(sample.requests, caches.scaled(sample.weight), answers)
     return hit_tokens[sample.first :]
@@ -238,8 +238,8 @@ def _trace_lru_hit_tokens(
     workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: TraceTable,
     caches: Caches, answers: bool,
 ) -> np.ndarray:  # fmt: skip
-    """Tokens of a trace's first prompts that hit in LRU caches, i8[requests]; answers: stored
-    too."""
+    """Tokens of a trace's first prompts that hit in LRU caches, i8[requests]. answers: whether
+    caches store answers too."""
     workload = workload.model_copy(update={"profile": Profile()})
     requests = _generate(workload, math.inf, seed, block_tokens, facts, trace, SAMPLE, answers)
     return _lru_hit_tokens(requests, caches, answers)

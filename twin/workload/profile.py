@@ -97,7 +97,7 @@ class Clock:
     that the rate follows the profile."""
 
     def __init__(self, workload: Workload, horizon_s: float, facts: Facts) -> None:
-        """horizon_s: length of the run. Raises WorkloadError if its rate is 0 all the time."""
+        """horizon_s: length of the run. Raises WorkloadError if the rate is always 0."""
         self.constant = workload.profile.flat
         self.own_horizon_s = horizon_s
         if self.constant:

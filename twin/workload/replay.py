@@ -186,7 +186,7 @@ def copied_times(
     arrival_s: np.ndarray, quantum_s: float, copies: int, key_time: np.uint64, key_copy: np.uint64
 ) -> np.ndarray:
     """Arrival times f8[copies * n] in seconds, copy after copy; each but the first starts at a
-    random time. quantum_s > 0: equal times are spread over it. key_time, key_copy: random keys."""
+    random time. quantum_s > 0: equal times are spread over it. key_*: keys of random streams."""
     rows = arrival_s.size
     spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / rows) if rows else 0.0
     offsets_s = spread_s * uniforms(key_copy, np.arange(copies))

@@ -171,7 +171,7 @@ def _with_option_label(match: re.Match[str]) -> str:
 
 @cache
 def _labels_by_name() -> dict[str, str]:
-    """Labels of fields whose last name (after the last dot) is unique, by that name."""
+    """Labels of fields by the last part of their path, if it has a "_" and is unique."""
     paths = [path for path in fields() if "[]" not in path]
     name_counts = Counter(path.rpartition(".")[2] for path in paths)
     return {

@@ -132,6 +132,6 @@ def replayed_trace(scenario: Scenario) -> TraceTable | None:
 
 
 def files_of(scenario: Scenario) -> tuple[TraceTable | None, Any]:
-    """The trace and the routing counts f8[layers, experts] that a scenario uses; None without."""
+    """(trace, routing counts f8[layers, experts]) that a scenario uses; None where it uses none."""
     counts_table = session.store().counts.value_of(scenario)
     return replayed_trace(scenario), counts_table.counts if counts_table else None

@@ -110,7 +110,7 @@ def slo_margin(value_s: float, limit_s: float) -> dict[str, Any]:
 
 
 def download(label: str, make: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
-    """Draw a button for a file called `name`, which `make` returns when it is pressed."""
+    """Draw a download button for a file called `name`; `make` returns its content when pressed."""
     options = {"icon": ":material/download:", "on_click": "ignore", "key": key}
     st.download_button(label, make, name, MIME[name.rpartition(".")[2]], **options | look)
 

@@ -64,7 +64,7 @@ NAMES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC", "kv_transfer": "KV transfer"}
 
 
 def operator_colour(name: str) -> str:
-    """Colour of an operator by name, otherwise its family's; grey for unknown ones."""
+    """Colour of an operator by name, or else of one of its family; grey for unknown operators."""
     if name in OPERATOR or name not in OPERATORS:
         return OPERATOR.get(name, OTHER)
     family = OPERATORS[name].family

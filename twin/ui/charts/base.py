@@ -139,7 +139,7 @@ def add_line(
 
 
 def add_heat_map(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:
-    """Add a heat map of z f8[rows, columns]; on a dark page its colours are reversed."""
+    """Add a heat map of z f8[rows, columns], with reversed colours if `dark`; trace: plotly's."""
     colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
     bar = {"thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5} | trace.pop("colorbar", {})
     fig.add_heatmap(z=z, colorscale=colours, colorbar=bar, **{"name": "", "zmin": 0} | trace)

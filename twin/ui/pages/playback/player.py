@@ -258,7 +258,7 @@ _player = component("playback", Path(__file__).parent, "playback", _PARTS)
 
 
 def missing_tables(run: str) -> list[str]:
-    """Tables that playback needs and a run of an earlier engine lacks."""
+    """Names of tables that playback needs but this run does not have (runs of earlier engines)."""
     stored_tables = session.store().runs.tables(run)
     return [name for name in TABLES if name not in stored_tables]
 

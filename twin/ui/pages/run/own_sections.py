@@ -193,7 +193,8 @@ def _cell_text(key: str, value: Any) -> str:
 def _client_figures(
     run: str, _scenario: Scenario
 ) -> tuple[list[dict[str, Any]], dict[str, int], np.ndarray]:
-    """Figures of tenants, counts of unanswered requests by reason, seconds of sessions f8[n]."""
+    """(figures of each tenant, unanswered requests by reason, durations of sessions in s,
+    f8[n])."""
     observed = Observed.by_requests(_scenario, session.store().runs.table(run, "requests"))
     end_reasons = observed.requests.filter(pl.col("reason") != "")["reason"].cast(str)
     tenants = tenant_rows(observed) if _scenario.tenants else []
@@ -220,7 +221,8 @@ def draw_models(row: RunRow, scenario: Scenario) -> None:
 
 @st.cache_data(show_spinner=False, max_entries=50)
 def _arrivals_by_model(run: str, warmup_s: float) -> dict[str, int]:
-    """Requests of each model that arrived after the warm-up, and within the run."""
+    """Number of requests by model that arrived after the warm-up, without those present at
+    start."""
     requests = session.store().runs.table(run, "requests", ["model", "arrival_s", "prefill_end_s"])
     is_before = (pl.col("arrival_s") == 0.0) & (pl.col("prefill_end_s") == 0.0)
     is_counted = (pl.col("arrival_s") >= warmup_s) & ~is_before.fill_null(value=False)

@@ -136,7 +136,7 @@ def draw_pass_times_of_phases(row: RunRow, scenario: Scenario) -> None:
 
 
 def _draw_per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
-    """Draw a sentence that relates the time of an iteration to that of a token."""
+    """Draw a sentence that relates the time of an iteration (`took_s`) to the time per token."""
     prediction, tpot_s = formulas.capacity(scenario), row.summary.get("tpot_s_mean")
     if isinstance(prediction, str) or prediction.decode is None or tpot_s is None:
         return

@@ -63,8 +63,7 @@ class Lazy(TyperGroup):
     """A group that imports the module of a command only when that command is used."""
 
     def __init__(self, **given: Any):
-        """Register all commands of `COMMANDS` with their help; given: arguments of typer's
-        group."""
+        """Register all commands of `COMMANDS` with their help; given: typer's arguments."""
         super().__init__(**given)
         for name, code in COMMANDS.items():
             self.commands[name] = TyperCommand(name, help=help_of(code))

@@ -119,7 +119,7 @@ class Attainment:
         return self.long_prompts if rate > BUSY * self.max_rate else self.prompts
 
     def _since_filled(self, waits: np.ndarray) -> np.ndarray:
-        """The waits of a sample (s, in order of arrival) without those while queues filled."""
+        """Waits of a sample (s, in order of arrival) that begin after queues have filled."""
         is_long = len(waits) > TIMES * SAMPLE
         start = int(FILLS * len(waits)) if is_long else BEGINS if len(waits) > 2 * BEGINS else 0
         return waits[start:]

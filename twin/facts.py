@@ -145,7 +145,7 @@ class Facts(Mapping[str, Fact]):
 
 
 def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
-    """Facts from nested tables {file stem: {...}}, each by its keys joined with dots."""
+    """Facts from nested tables {file stem: {...}}, each named by its keys, joined with dots."""
     return Facts(dict(_named_facts("", tables)))
 
 

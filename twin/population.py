@@ -42,8 +42,7 @@ MOST_DRAWS = 10_000  # for one request that is under way
 
 @kernel
 def refresh_loads(p: Population) -> None:
-    """Set `load` of every rank, by which ranks are chosen, and its sum `total` to present
-    tokens."""
+    """Set each rank's `load`, by which ranks are chosen, and its sum `total` to present tokens."""
     p.total[0] = 0.0
     for rank in range(p.load.size):
         p.load[rank] = p.context[rank] + p.reserved[rank] + p.taken[rank] * p.page_tokens

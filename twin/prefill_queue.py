@@ -68,8 +68,7 @@ def prefill_pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
 
 
 def front_routers(s: Scenario) -> int:
-    """Number of routers with instances and queues: one, or with a front router one per
-    supernode."""
+    """Number of routers with instances and queues: one, or one per supernode behind a front one."""
     return 1 if s.router.front == "none" else s.supernode.supernodes
 
 

@@ -119,8 +119,7 @@ class Passes:
             self.own_squares.append(mean_square * (count / total_s) ** 2 * stretch_size(p))
 
     def ratio_and_error(self) -> tuple[float, float]:
-        """(mean of measured seconds divided by those with even ranks; its relative standard
-        error)."""
+        """(mean ratio of measured seconds to those with even ranks, relative standard error)."""
         return controlled_mean_and_error(self.ratios, self.came)
 
 

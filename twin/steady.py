@@ -53,9 +53,8 @@ class Assembly:
 def assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """The machine of a scenario with its costs and expert imbalance. Without a trace and `counts`
-    the last four results are cached. Raises HardwareError, ModelError, ExpertsError or
-    WorkloadError."""
+    """Machine, costs and expert imbalance of a scenario. Without a trace and `counts` the last four
+    results are cached. Raises HardwareError, ModelError, ExpertsError or WorkloadError."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assemble(scenario, facts)
     return _assemble.__wrapped__(scenario, facts, trace, counts)

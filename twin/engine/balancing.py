@@ -41,7 +41,7 @@ class Group:
     noted: tuple[np.ndarray, ...] = ()  # popularity and slots noted last, and the load of dies
 
     def set_load(self, load: np.ndarray, t_s: float) -> None:
-        """Set the load from t_s on: tokens of each die over the mean, f8[dies]."""
+        """Set the load from t_s on: tokens of each die divided by their mean, f8[dies]."""
         self.load_s = self.load_s + (t_s - self.since_s) * self.load
         self.load, self.since_s = load, t_s
 
@@ -89,8 +89,8 @@ class Balance:
         return (self.setup.instances[k].role, layout.places, layout.slots_per_die)
 
     def _new_group(self, k: int, load: np.ndarray | None = None) -> Group:
-        """Group with instance k's layout; experts placed by their load f8[layers, experts], None:
-        by long-run popularity."""
+        """A group with the layout of instance k. load f8[layers, experts]: loads by which its
+        experts are placed; None: by long-run popularity."""
         role, places, slots = self._group_key(k)
         nodes, groups = self.setup.expert_nodes(role, places), self.setup.routed.groups
         if load is None:
@@ -281,7 +281,8 @@ class Balance:
             instances.busy_s[row] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _record_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Record the highest of load f8[layers, dies] in each layer, MEASUREMENTS times a role."""
+        """Record each layer's highest load, of load f8[layers, dies], at most MEASUREMENTS times
+        for a role."""
         if sum(measurement["role"] == group.role for measurement in self.hottest) < MEASUREMENTS:
             layer_columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
             self.hottest.append(self._measurement_columns(t_s, group) | layer_columns)

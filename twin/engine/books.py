@@ -78,7 +78,7 @@ def log_pass(
     world: World, column: int, begin_s: float, end_s: float, requests: int, tokens: float,
     operators: np.ndarray,
 ) -> None:  # fmt: skip
-    """Log a pass of instance `column` if it overlaps the watched span; operators: their seconds."""
+    """Log a pass of instance `column` if it overlaps the watched span; operators: seconds each."""
     log = world.log
     if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
         return

@@ -31,7 +31,7 @@ def first_kv_cell(world: World, p: int) -> int:
 @kernel
 def expected_blocks(world: World, p: int, i: int) -> float:
     """Number of blocks of request i's prompt in the HBM of instance p: in its best prefix cache if
-    the router goes by hits, else the mean of its caches; 0 without any."""
+    the router chooses by hits, else the mean of its caches; 0 without any."""
     settings = world.settings
     if not settings.in_hbm:
         return 0.0

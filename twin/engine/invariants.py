@@ -76,7 +76,7 @@ def requests_conserved(world: World) -> Check:
 
 
 def little_law(world: World) -> Check:
-    """I2: Little's law, exactly: requests counted inside at step ends = samples in their stays."""
+    """I2: Little's law, exactly: requests counted inside at step ends = step ends within stays."""
     settings, request, counters = world.settings, world.request, world.record.counters
     steps = steps_in(settings.horizon_s, settings.step_s)
     sample_times_s = np.minimum(np.arange(1, steps + 1) * settings.step_s, settings.horizon_s)

@@ -109,7 +109,7 @@ def requests_inside(world: World) -> int:
 
 @kernel
 def next_busy_step(world: World, step: int, last_step: int) -> int:
-    """First step from `step` on with an arrival if no request is inside, otherwise `step`."""
+    """If no request is inside, the first step from `step` on with an arrival; otherwise `step`."""
     settings = world.settings
     if settings.closed_loop or requests_inside(world) > 0 or has_other_models(world):
         return step

@@ -82,8 +82,7 @@ def is_worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int)
 
 @kernel
 def count_ssd_blocks(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> int:
-    """Number of request i's blocks hbm_blocks..blocks - 1 that instance p's pool has on SSD
-    only."""
+    """Number of blocks hbm_blocks..blocks - 1 of request i only on SSD in instance p's pool."""
     row = pool_row(world, p, i)
     return count_absent(world.pool, row, world.request, turn_of(world, i), blocks, hbm_blocks)
 

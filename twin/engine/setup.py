@@ -89,7 +89,7 @@ class Setup:
 
     @property
     def roles_by_npu(self) -> list[tuple[str, ...]]:
-        """Roles of the pools, in one tuple those whose NPUs have equal watts and peaks."""
+        """Roles of the pools; those whose NPUs have equal watts and peaks share a tuple."""
         roles_by_figures: dict[object, list[str]] = {}
         for role in self.roles:
             chip = self.costs.roles[role].chip
@@ -178,7 +178,7 @@ class Setup:
         return node_number // self.scenario.supernode.nodes if self.supernodes > 1 else 0
 
     def nodes_with_weights(self, instance: Instance) -> tuple[int, ...] | None:
-        """Nodes whose DRAM sends an instance its weights: its supernode's; None: all."""
+        """Nodes whose DRAM sends an instance its weights: its supernode's; None: all nodes."""
         return self._lending_nodes(self.supernode_of(instance)) if self.supernodes > 1 else None
 
     @property
@@ -399,7 +399,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:
-    """Upper bound of the number of requests of a closed loop: every client alone on an instance.
+    """Upper bound of a closed loop's number of requests, as if every client had an empty instance.
     Raises ScenarioError above MOST_REQUESTS."""
     scenario = setup.scenario
     mean_input, mean_output, *_ = mean_lengths(scenario.workload, facts)

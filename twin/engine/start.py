@@ -97,8 +97,8 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
 def _requests_inside(
     steady_state: Stationary, first: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rank (counted from `first`), tokens so far, tokens left, seconds until decode of each request
-    inside an instance in the steady state, four arrays."""
+    """(rank, counted from `first`; tokens so far; tokens left; seconds until decode) of each
+    request inside an instance in the steady state, four arrays."""
     population, iteration = steady_state.population, steady_state.population.at[ITERATION]
     is_decoding, is_coming = population.status == DECODING, population.status == COMING
     iterations_due = np.maximum(population.due - population.joined, 1)

@@ -47,8 +47,8 @@ def watch(
     scenario: Scenario, facts: Facts, span_s: tuple[float, float], most_passes: int,
     trace: TraceTable | None = None, counts: np.ndarray | None = None,
 ) -> Window:  # fmt: skip
-    """The first `most_passes` passes of each model that overlap a span of a run, equal to those of
-    that run. It takes as long as the run up to the span's end. Raises what `simulate` raises."""
+    """The first `most_passes` passes of each model that overlap a span of a run. The run is
+    repeated up to the span's end, so they equal those of the run. Raises what `simulate` raises."""
     setups = set_up_models(scenario, facts, trace, counts)
     most_operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
     sizes = {"passes": most_passes, "operators": most_operators}

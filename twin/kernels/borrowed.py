@@ -225,8 +225,7 @@ class Piece:
         self._function, self._code = function, 0
 
     def address(self, group: type) -> int:
-        """Address of the machine code for groups of this class; the first call makes or loads
-        it."""
+        """Address of the machine code for groups of this class; made or loaded by the first use."""
         if not self._code:
             compiled_entry: Any = entry(self._function)
             compile_entry(compiled_entry, group, float)

@@ -81,7 +81,7 @@ def _add_flat_tree(node: Any, words: list[str]) -> None:
 
 
 def _merge_string_parts(parts: list[Any]) -> list[Any]:
-    """The parts of an f-string, neighbouring texts as one: Python 3.12 may add an empty text."""
+    """The parts of an f-string, neighbouring texts joined: Python 3.12 may add an empty text."""
     merged_parts: list[Any] = []
     for part in parts:
         part_text = part.value if isinstance(part, ast.Constant) else None

@@ -28,6 +28,7 @@ class _WithoutEnvironment:
         self._codegen = codegen
 
     def __getattr__(self, name: str) -> Any:
+        """Attributes of the wrapped code generator."""
         return getattr(self._codegen, name)
 
     def set_env(self, env_name: str, env: Any) -> None:
@@ -43,7 +44,7 @@ class KernelLibrary(JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """The code generator of the library, without its storing of globals."""
+        """The library's code generator in a form that stores no globals."""
         return _WithoutEnvironment(self._codegen)
 
     def _ensure_finalized(self) -> None:
@@ -86,7 +87,7 @@ class EntryLibrary(JITCodeLibrary):
     once is inlined. Numba's first optimisation is skipped: kernels have no reference counts."""
 
     def _optimize_final_module(self) -> None:
-        """Make kernels internal to the module, so that LLVM may inline them, and optimise it."""
+        """Make kernels internal to the module, so that LLVM may inline them; then optimise."""
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
@@ -106,9 +107,11 @@ class KernelFlags(Flags):
     __slots__ = ()
 
     def __hash__(self) -> int:
+        """Hash of the values that were set."""
         return hash(frozenset(self._values))
 
     def __eq__(self, other: object) -> bool:
+        """Whether the same values were set."""
         return isinstance(other, Flags) and self._values == other._values
 
 

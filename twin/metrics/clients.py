@@ -9,7 +9,8 @@ from twin.metrics.observed import Observed
 
 
 def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Max-min fair amounts f8[n] of a total: by weight f8[n], none above its offered f8[n].
+    """Max-min fair division of `total`: amounts f8[n] in proportion to weight f8[n], none above its
+    offered f8[n].
 
     >>> fair_shares(10.0, np.array([1.0, 9.0, 9.0]), np.array([1.0, 1.0, 2.0])).tolist()
     [1.0, 3.0, 6.0]"""

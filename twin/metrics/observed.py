@@ -88,7 +88,7 @@ class Observed:
 
     @property
     def at_start(self) -> int:
-        """Requests in progress at time zero, the first rows: of latencies only TPOT counts them."""
+        """Requests in progress at time zero, the first rows; no latency but TPOT counts them."""
         return int(self.totals.get("at_start", 0.0))
 
     @cached_property
@@ -122,8 +122,8 @@ class Observed:
 
     @cached_property
     def slo_masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Masks: requests whose TTFT, counted from their first attempt, is within its SLO; finished
-        requests whose TPOT is, if they have one."""
+        """(mask bool[requests]: TTFT, counted from the first attempt, within its SLO; mask
+        bool[finished]: TPOT within its SLO, or no TPOT)."""
         ttft_s = self.ttft
         ttft_limit_s, tpot_limit_s = latency.slo_limits_s(self.scenario, self.requests)
         if self.scenario.tenants:
@@ -140,9 +140,9 @@ class Observed:
 
     def count_met(self, in_mask: np.ndarray) -> float:
         """Number of finished requests in mask bool[requests] that met the TTFT and the TPOT SLO.
-        Requests that were in progress at the start have no TTFT: they count with the share of the
-        other finished ones. If there are no others, that share is the product of the shares that
-        met either SLO."""
+        Requests in progress at the start have no TTFT: they count with the share of the other
+        finished ones or, if there are none, with the share of first tokens within the TTFT SLO
+        times the share of finished requests within the TPOT SLO."""
         is_counted = in_mask[self.is_finished]
         is_judged, finished_count = is_counted & self.arrived_in_run, int(is_counted.sum())
         if judged_count := int(is_judged.sum()):
@@ -154,9 +154,8 @@ class Observed:
         return float(ttft_met[is_first_counted].mean()) * float(tpot_met[is_counted].sum())
 
     def attainment_of(self, in_mask: np.ndarray) -> float | None:
-        """Share of the finished requests in mask bool[requests] that met the SLO. None if no
-        request finished, or if no TTFT is known because none that arrived in the run has a first
-        token."""
+        """Share of the finished requests in mask bool[requests] that met the SLO. None if none
+        finished, or if no TTFT is known because none that arrived in the run has a first token."""
         is_counted = in_mask[self.is_finished]
         is_judged = (is_counted & self.arrived_in_run).any() or in_mask[self.has_first_token].any()
         if not is_counted.any() or not is_judged:
@@ -233,7 +232,7 @@ class Observed:
 
     @property
     def ssd_tokens(self) -> float:
-        """Tokens of blocks read from the SSD tier: whole blocks, the last may hold fewer tokens."""
+        """Tokens of the blocks that were read from the SSD tier; a block counts as full."""
         moved_bytes, block_bytes, block_tokens = (
             self.totals.get(name, 0.0) for name in ("ssd_read_moved", "block_bytes", "block_tokens")
         )

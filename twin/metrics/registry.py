@@ -84,7 +84,7 @@ def _latencies(
 
 
 def _part(name: str, label: str, what: str) -> Metric:
-    """Metric of one part of the TTFT: its mean seconds."""
+    """Metric of one part of the TTFT: its mean seconds. what: help text."""
     return Metric(f"ttft_{name}_s_mean", label, "time", "s", "lower", what, "ttft parts",
                   lambda o: o.part_mean(name), PER_REQUEST, term="TTFT")  # fmt: skip
 

@@ -205,8 +205,7 @@ def instance_name(role: str, instance: int | None) -> str:
 def _retried_and_lost(
     requests: pl.DataFrame | None, events: pl.DataFrame, fault_times_s: Sequence[float]
 ) -> list[tuple[int, int]]:
-    """(retried, lost) requests of each fault; one counts for the first fault that could affect
-    it."""
+    """(retried, lost) requests of each fault; each counts for the first that could affect it."""
     if requests is None or "retries" not in requests.columns:
         return [(0, 0)] * len(fault_times_s)
     detection_s = _detection_times(events, fault_times_s)
@@ -221,8 +220,7 @@ def _retried_and_lost(
 
 
 def _detection_times(events: pl.DataFrame, fault_times_s: Sequence[float]) -> np.ndarray:
-    """Detection time (s) of each fault: of the last event "detected" before the next; else its
-    own."""
+    """Detection time (s) of each fault: the last event "detected" before the next, else its own."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     return np.array([
         max([fault_s, *(t_s for t_s in detected_s if fault_s <= t_s < next_s)])

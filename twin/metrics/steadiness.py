@@ -64,7 +64,7 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
 
 
 def slope_and_error(times: np.ndarray, values: np.ndarray) -> tuple[float, float]:
-    """(slope of a straight line through values f8[n] at even times f8[n], its standard error)."""
+    """(slope of a line through values f8[n] at evenly spaced times f8[n], its standard error)."""
     point_count = times.size
     centred_t = times - float(np.cumsum(times)[-1]) / point_count
     centred_values = values - float(np.cumsum(values)[-1]) / point_count

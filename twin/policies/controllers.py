@@ -132,7 +132,7 @@ def controller_named(name: str, digest: str) -> Controller:
 
 
 def own_controller(digest: str) -> Controller:
-    """The operator's function of this file digest as a controller; raises ControllerError."""
+    """The controller in the operator's file with this SHA-256; raises ControllerError."""
     if not _LOADERS:
         raise ControllerError("no folder of own controllers is named: set TWIN_CONTROLLERS")
     decide = _LOADERS[0](digest)

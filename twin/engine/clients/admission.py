@@ -17,7 +17,7 @@ CLASS = 1e9  # places between two priorities: longer than any run, in seconds
 
 @kernel
 def admit_arrivals(world: World, t0: float, t1: float) -> None:
-    """Queue or refuse requests that left the front end by t1; t0, t1: the step's ends (s)."""
+    """Queue or refuse requests that left the front end by t1; t0, t1: the step's begin and end."""
     request, counters, gate = world.request, world.record.counters, world.gate
     while counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
         next_row = counters[w.ROUTER_SEEN]
@@ -120,7 +120,7 @@ def prefill_end_in_s(world: World, p: int, i: int, hits: int, own_s: float, now_
 
 @kernel
 def work_ahead(world: World, p: int, i: int) -> tuple[int, int, float]:
-    """Work queued at instance p ahead of request i: uncached tokens, all tokens, seconds."""
+    """(uncached tokens, all tokens, seconds) of work queued at instance p ahead of request i."""
     settings, request = world.settings, world.request
     if settings.order == w.FAIR:
         set_fair_places(world, p, i)

@@ -66,8 +66,8 @@ def charge_iteration(world: World, d: int) -> None:
 
 @kernel
 def add_tenant_growth(world: World, d: int, i: int, tokens: float) -> None:
-    """Add request i's tokens per iteration (negative if it leaves) to its tenant's on instance
-    d."""
+    """Add `tokens` per iteration of request i to its tenant's sum on instance d; they are negative
+    as the request leaves."""
     tokens_of_tenant = world.decode.tenant_growth[d]
     tokens_of_tenant[tenant_of(world, i)] += tokens
     if world.decode.in_batch[d] == 0:  # no rounding outlives an empty batch

@@ -16,7 +16,7 @@ JITTER = 0.25  # of a back-off, at most (openai-python)
 
 @kernel
 def schedule_next(world: World, i: int, now_s: float) -> None:
-    """After the end of request i, schedule its client's next one, in a closed loop or a session."""
+    """After request i ended, schedule its client's next request, in a closed loop or session."""
     settings, loop = world.settings, world.loop
     if settings.gated:
         leave_gate(world, i)

@@ -121,7 +121,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     flows: list[Flow] = []
 
     def add_flow(kind: int, seat: Seat, load: Load | None, **fields: Any) -> None:
-        """Append an instance's flow of class `kind`, if it has a load; fields: further ones."""
+        """Append an instance's flow of class `kind`, if it has a load; fields: others of `Flow`."""
         place_in_class = seat.column if kind in w.PER_INSTANCE else seat.index
         if load is not None:
             number = int(first[kind]) + place_in_class
@@ -237,8 +237,8 @@ def _offload_flows(
 
 
 def storage_load(net: Network, dies: Sequence[int]) -> Load | None:
-    """Load of an instance's reads from the SSD tier; None if no node reaches it. They enter through
-    the DPUs of its own nodes, or, if none of these works, through DPUs of as many other dies."""
+    """Load of an instance's reads from the SSD tier; None if no node reaches it. The bytes enter
+    through the DPUs of its own nodes or, if none of these works, through those of other dies."""
     cut_dies = dies_without_path(net, "vpc")
     linked_dies = [die for die in dies if die not in cut_dies]
     if not linked_dies:
@@ -298,7 +298,8 @@ class _Family:
     def add_products(
         self, table: NDArray[Any], link_values: NDArray[Any], flow_values: NDArray[Any]
     ) -> None:
-        """Add to a table f8 or u8[links], for each flow, its value times those of its links."""
+        """Add to `table` [links], f8 or u8, for each flow its value times the value of each link it
+        crosses. link_values: by link of the pattern; flow_values: by flow."""
         table[self.pattern.links] += link_values * flow_values.sum()
         for flow, value in zip(self.flows, flow_values, strict=True):
             moved_links = flow.load.moved
@@ -329,7 +330,8 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
 
 
 def _links_that_limit(flows: Sequence[Flow], net: Network) -> INTS:
-    """Links on which flows limit each other, one of each set that the same flows cross alike."""
+    """Links on which flows limit each other; of links that the same flows cross in equal parts only
+    one."""
     load_sum, flow_count, ports = np.zeros((3, net.capacity.size))
     link_hash = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for family in _families(flows, net):

@@ -20,9 +20,10 @@ OUT, IN = range(2)  # ways through a port
 
 @kernel
 def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, prefill_dies: int) -> int:
-    """Number of the prefill die in its instance (of prefill_dies) that sends KV to die number `die`
-    (of dies) of decode rank number `rank` (of ranks). senders: dies that send to one rank. With 32
-    prefill dies and 320 decode ranks of one die each prefill die feeds 10 of them."""
+    """Number of the prefill die that sends KV to die `die` of decode rank `rank`; all numbers count
+    within an instance or rank. ranks: of the decode instance; dies: of a rank; senders: prefill
+    dies that send to one rank; prefill_dies: of the prefill instance. With 32 prefill dies and 320
+    decode ranks of one die each prefill die feeds 10 of them."""
     return rank * (prefill_dies // senders) // ranks * senders + die * senders // dies
 
 

@@ -81,7 +81,8 @@ def has_other_models(world: World) -> bool:
 
 @kernel
 def apply_changed_flows(world: World) -> None:
-    """Note ended, then begun flows on their links; compute rate shares if a link is overloaded."""
+    """Note the changed demands of flows that ended, then of flows that began; compute the levels of
+    flows again if a link is overloaded."""
     flows = world.traffic
     is_active, old_demands, wanted_levels = flows.active, flows.most, flows.wish
     must_recompute = flows.held[0] == 1
@@ -249,8 +250,8 @@ def exchange_slowdown(world: World, column: int) -> float:
 
 @kernel
 def price_exchange(world: World, column: int) -> None:
-    """Price instance `column`'s exchange: what shared links make of its time on the wire. Prices
-    are set when a pass begins: in between, levels change several times."""
+    """Set the prices of the exchange of instance `column` for its next pass: its time without other
+    traffic times the present slowdown. They stay during the pass, while levels change."""
     costs = world.costs
     if world.settings.kv_among_experts:
         wire_factor = mean_exchange_slowdown(world, column)
@@ -322,9 +323,9 @@ def add_port_times(world: World) -> None:
 
 @kernel
 def mean_exchange_slowdown(world: World, column: int) -> float:
-    """Factor by which KV transfers and other flows prolong the exchange of instance `column`, by
-    the mean share that it had since its last pass began; forgets that time. A transfer is shorter
-    than a pass, so its share as a pass begins would hold for too long or not at all."""
+    """Factor by which KV transfers and other flows prolong the exchange of instance `column`, from
+    the mean share of its ports since its last pass began; resets that measurement. A transfer is
+    shorter than a pass, so the share at one moment would not represent the pass."""
     passed_s, taken_s = world.instance.port_times_s[column]
     if passed_s == 0.0:  # no border since
         return 1.0 / exchange_share(world, column)

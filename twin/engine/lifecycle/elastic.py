@@ -26,7 +26,8 @@ class Elastic:
     """The controller of a run and its decisions; `life` starts and drains instances for it."""
 
     def __init__(self, life: Life) -> None:
-        """Begin the schedule, or the measurements of the controller; `life` starts and drains."""
+        """Begin the schedule, or the measurements of the controller; life: the instances'
+        states."""
         self.life, self.machine, self.agenda = life, life.machine, life.agenda
         self.setup = self.machine.setup
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
@@ -258,7 +259,8 @@ class Elastic:
         return [_pool_of(life, j) for peer, j in to_stop if peer is life]
 
     def _start_after_drain(self, k: int, over: Over, t_s: float) -> None:
-        """Start instance k (over: see `Life.start`) when the last one it waits for has drained."""
+        """Note that one instance for which instance k waits has drained; after the last one start
+        k. over: see `Life.start`."""
         self.life.planned[k] -= 1
         if not self.life.planned[k]:
             del self.life.planned[k]

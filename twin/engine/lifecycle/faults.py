@@ -27,8 +27,9 @@ from twin.engine.swap import drop_copy
 
 
 def send_back(world: World, i: int, now_s: float, came_from: int, has_slot: bool = True) -> None:
-    """Return request i, already removed from its list or batch, to the router, or give it up;
-    came_from: code of a counter; has_slot: its decode slot is reserved, and becomes free."""
+    """Return request i, already removed from its list or batch, to the router, or give it up.
+    came_from: code of the counter of requests that return from its phase; has_slot: whether its
+    decode slot is reserved, and becomes free."""
     request, counters = world.request, world.record.counters
     if has_slot:
         free_reserved_slot(world, i)

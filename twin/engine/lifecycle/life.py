@@ -103,7 +103,7 @@ class Life:
                 self._store_model(number)
 
     def in_state(self, role: str, *states: str, at: int | None = None) -> list[int]:
-        """Numbers of the instances of a role in one of these states; at: only of that supernode."""
+        """Numbers of the instances of a role in one of these states; at: only in that supernode."""
         return [
             k for k, instance in enumerate(self.setup.instances)
             if instance.role == role and self.state[k] in states and at in (None, self.supernode[k])
@@ -126,7 +126,7 @@ class Life:
         return set(self.machine.serving_dies(k)) | self.dies[k]
 
     def lose_dies(self, dies: Set[int], t_s: float) -> None:
-        """After dies failed: stop instances that start on them; failed DRAM loses its models."""
+        """After dies failed: stop instances that start on them, delete models in failed DRAM."""
         self.residency.lose_nodes(nodes_without_dram(self.machine.fabric))
         for number, state in enumerate(self.state):
             if state in STARTS and self.dies[number] & dies:
@@ -144,7 +144,7 @@ class Life:
         self._enter_state(k, "down", t_s)
 
     def recover(self, k: int, t_s: float) -> None:
-        """Let failed instance k serve, or drain, again."""
+        """Let failed instance k serve again, or drain if it failed while it drained."""
         if k in self.stops:
             self.stops.discard(k)
             self.drain(k, t_s, self._then.get(k))
@@ -153,7 +153,8 @@ class Life:
             self._enter_state(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
-        """Take instance k off its dies; HBM loses its blocks; run the action that waits for it."""
+        """Take instance k off its dies, drop its blocks in HBM, run the action that waits for
+        it."""
         instance, world = self.setup.instances[k], self.machine.world
         if instance.role != "decode":
             cell = first_kv_cell(world, instance.index)
@@ -284,7 +285,7 @@ class Life:
         return self.residency.drams(self.rule.weights, nodes)
 
     def _stored_model(self, k: int) -> tuple[Hashable, float]:
-        """Key of the model that instance k reads, in the format of its pool, and its bytes."""
+        """(key of the stored model in the format that instance k's pool reads, its bytes)."""
         model_name, size_bytes = self._weights_of[self.setup.instances[k].role]
         return (self._model, model_name), size_bytes
 
@@ -310,7 +311,7 @@ class Life:
         return self._process_s + fetch_s + load_s
 
     def _weight_load(self, k: int) -> tuple[float, float]:
-        """Bytes of instance k's weights, and seconds to load them by links and loaders."""
+        """(bytes of instance k's weights, seconds to load them over its links and loaders)."""
         i, plane = self.setup.instances[k], self.setup.scenario.memory_pool.read_plane
         weight_bytes = float(self.machine.roles[k].memory.weights * i.dies)
         nodes = self.setup.nodes_with_weights(i)

@@ -117,7 +117,8 @@ class Loading:
         self._plane = w.PLANES.index(machine.setup.scenario.memory_pool.read_plane)
 
     def fetch(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
-        """Fetch `size` stored bytes for instance k, then call `then`; no path: HardwareError."""
+        """Fetch `size` bytes from object storage for instance k and call `then` at the end. Raises
+        HardwareError without a path."""
         self._begin_transfer(k, Coming(True, tuple(dies)), size, t_s, then)
 
     def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
@@ -179,7 +180,7 @@ class Loading:
         transfer.left, transfer.since_s = transfer.left - moved_bytes, t_s
 
     def _plan_check(self, k: int, t_s: float) -> None:
-        """Plan the next check of k's transfer: at its end, or earlier if rates may change."""
+        """Plan the next check of the transfer to k: at its end, or earlier if rates may change."""
         transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
         check_after_s = min(LOOK_S, transfer.left / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
 

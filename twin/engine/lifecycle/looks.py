@@ -39,7 +39,7 @@ class Forecast:
     """Forecast of a load lead_s ahead, with a margin learnt from forecasts that were too low."""
 
     def __init__(self, lead_s: float) -> None:
-        """Begin without a forecast; each one is of the load lead_s later."""
+        """Begin without a forecast; lead_s: seconds from a forecast to the predicted load."""
         self._lead_s = lead_s
         self._made: deque[tuple[float, float]] = deque()
         self._looked_s = 0.0
@@ -68,7 +68,8 @@ class Look:
     takes milliseconds, the needed instances are NaN."""
 
     def __init__(self, machine: Machine, lead_s: float, forecasts: bool = True) -> None:
-        """Begin at the run's start; lead_s: until a new instance serves; forecasts: of the need."""
+        """Begin at the run's start. lead_s: seconds until a new instance serves; forecasts: whether
+        to forecast the needed instances."""
         self.machine, self.world, self._lead_s = machine, machine.world, lead_s
         self._foresees, scenario = forecasts, machine.setup.scenario
         self._ttft_s, self._tpot_s = scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms
@@ -201,8 +202,8 @@ class Look:
         return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
     def _expected_decoding(self, decoding: float, coming: float, handed_on_per_s: float) -> float:
-        """Expected number of decoding requests after the lead time: of the present ones those that
-        remain (Little's law), and of `coming` and later ones those that prefill can hand on."""
+        """Expected number of decoding requests after the lead time: present ones that remain
+        (Little's law), and waiting (`coming`) or later ones, as many as prefill can hand on."""
         leave_per_s = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
         join_per_s = min(self._mean["requests"] + coming / self._lead_s, handed_on_per_s)
         if decoding < 1.0 or leave_per_s * self._lead_s < 1e-6:

@@ -300,7 +300,7 @@ class Machine:
         self.flows = flows_of(self.setup.scenario, self.fabric, self.seats(), first_flows)
 
     def seats(self) -> list[Seat]:
-        """Instances with their serving dies that have not failed, pool nodes and coming weights."""
+        """Instances with their working dies, nodes of their memory pool, and incoming weights."""
         pool_of = self.setup.pool_of
         return [
             Seat(

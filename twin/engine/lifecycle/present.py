@@ -25,7 +25,7 @@ class Present:
         self._setup, self._elastic = setup, elastic
 
     def _instance_s(self, role: str, edges_s: np.ndarray, *states: str) -> np.ndarray:
-        """Instance-seconds of a pool in some states (none given: in any) between edges, f8[n]."""
+        """Instance-seconds of a pool in some states (none given: in any) between two edges each."""
         assert self._elastic is not None
         instance_s = np.zeros(edges_s.size - 1)
         for span in self._elastic.life.spans:
@@ -69,7 +69,7 @@ class Present:
         )
 
     def npus_by_state(self, windows: int) -> dict[str, np.ndarray]:
-        """Mean NPUs that serve, by pool, and that start or drain, f8[windows]; {} if fixed."""
+        """Mean NPUs that serve, by pool, and of all that start or drain, f8[windows]; else {}."""
         if self._elastic is None:
             return {}
         npus_by_column = {

@@ -51,8 +51,7 @@ def advance_colocated(world: World, t1: float) -> None:
 
 @kernel
 def finish_pieces(world: World, c: int, now_s: float) -> None:
-    """Deliver first tokens of instance c's prompts whose last piece is computed; they decode
-    next."""
+    """Deliver first tokens of instance c's prompts whose last piece is done; they decode next."""
     requests = world.request
     pool.set_pool_clock(world, c, now_s)
     blocks_before = pool.blocks_stored(world, c)

@@ -179,7 +179,7 @@ def begin_iteration(
     world: World, d: int, begin_s: float, end_s: float, prompt_tokens: float, pairs: float
 ) -> None:
     """Start an iteration of instance d and record it: time, tokens, KV in use, operators, bytes of
-    its exchange. prompt_tokens, pairs (of attention): of the prompts in a mixed iteration."""
+    its exchange. prompt_tokens, pairs: prompt tokens and their query-key pairs, if colocated."""
     settings, record, operators = world.settings, world.record, world.costs.decode_operators
     instance, decode, decode_coefficients = world.instance, world.decode, world.costs.decode[d]
     column, span_s = settings.prefills + d, end_s - begin_s

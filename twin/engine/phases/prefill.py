@@ -49,7 +49,7 @@ def advance_prefill(world: World, t1: float) -> None:
 
 @kernel
 def begin_prefill(world: World, i: int, hits: int, reads: int, now_s: float) -> None:
-    """Stamp the beginning of request i's prefill. hits: cached tokens; reads: those not in HBM."""
+    """Stamp the begin of request i's prefill. hits: cached tokens; reads: of these, not in HBM."""
     settings, request = world.settings, world.request
     prompt_tokens = request.input_tokens[i] + request.emitted[i]
     request.progress[i] = hits
@@ -195,7 +195,7 @@ def attention_s(world: World, p: int, die: int) -> float:
 @kernel
 def die_for_piece(world: World, p: int, i: int, is_first_piece: bool) -> int:
     """Die of instance p, or group of dies that split prompts, that takes request i's next piece:
-    with least attention work. If the router looks for hits in HBM, they also count."""
+    with least attention work or, if the router looks for hits in HBM, least work minus hits."""
     if is_first_piece and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return in_hbm.lightest_cell(world, p, i, world.prefill.die_tokens)
     prefill, lightest_die, layout = world.prefill, 0, world.costs.prefill[p].layout
@@ -328,7 +328,7 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
 @kernel
 def compute_batch(world: World, p: int, now_s: float) -> None:
     """Set the end of instance p's batch, whose cached KV has been read, and record it from the time
-    it was formed. With layer-wise reads it computes since its first layer arrived."""
+    it was formed. With layer-wise reads computing begins when the first layer has arrived."""
     settings, state, costs = world.settings, world.prefill, world.costs
     operators = costs.prefill_operators
     fill(operators, 0.0)

@@ -95,7 +95,8 @@ def route_requests(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def route_waiting(world: World, t0: float) -> None:
-    """Route at t0 requests that wait at each supernode, in order; if it is closed, elsewhere."""
+    """Route at t0 the requests that wait at each supernode, in order; those of a closed supernode
+    are sent to another one."""
     front = world.front
     for supernode in range(front.waiting.size):
         for _ in range(front.waiting[supernode]):
@@ -120,7 +121,7 @@ def route_waiting(world: World, t0: float) -> None:
 
 @kernel
 def update_reports(world: World, t0: float) -> None:
-    """Note at t0 which supernodes serve and, when a report is due, requests inside of each."""
+    """Note at t0 which supernodes serve and, if a report is due, the number of requests in each."""
     front, settings, decode = world.front, world.settings, world.decode
     is_open = world.instance.open
     for supernode in range(front.opened.size):

@@ -78,7 +78,7 @@ def search_steps(
 ) -> Search:
     """Generator of the search: yields scenarios, receives their summaries, returns the capacity.
     begin: first load (None: by formula). Steps grow until the SLO changes between met and missed,
-    then halve; the last interval is interpolated by share. thorough: more seeds where few leave the
+    then halve; the last interval is interpolated by share. thorough: adds seeds if few leave the
     load open, in up to three times as long."""
     require_one_model(s, "a capacity")
     path, own_load = load_of(s)
@@ -154,12 +154,12 @@ class _Load:
 
     @property
     def excess(self) -> float:
-        """Mean share of requests that meet the SLO less the required share; -1 if it cannot run."""
+        """Mean share of requests that meet the SLO minus the required one; -1 if it cannot run."""
         return -1.0 if self.refused else sum(self.shares) / len(self.shares) - self.share
 
     @property
     def meets(self) -> bool:
-        """Whether the SLO is met: on the mean, and half of the runs or more are not overloaded."""
+        """Whether the mean meets the SLO and at most half of the runs are overloaded."""
         return self.excess >= 0.0 and 2 * self.overloaded <= len(self.shares)
 
 
@@ -185,7 +185,7 @@ def with_span(s: Scenario, facts: Facts, load: float) -> Scenario:
 
 
 def with_longer_times(s: Scenario, load: float | None = None) -> Scenario:
-    """The scenario with twice its warm-up and LONGER times its counted time, at most for
+    """The scenario with twice its warm-up and LONGER times its counted time, but with at most about
     MOST_REQUESTS at a load (None: its own); unchanged if its run is not steady."""
     if not stays_steady(s):
         return s
@@ -218,7 +218,7 @@ def _run_both_ends(
     s: Scenario, met: _Load, miss: _Load, thorough: bool
 ) -> Generator[Scenario, Summary | None, int]:
     """Generator: runs the largest load that meets the SLO and the least that misses it with several
-    seeds; returns the number of runs. thorough: more while chance may explain the two."""
+    seeds; returns the number of runs. thorough: more seeds while chance may explain the gap."""
     run_count = 0
     for end_load in (met, miss):
         run_count += yield from _run_load(s, end_load, [], seeds=_seed_count(s))
@@ -243,8 +243,8 @@ def _needs_more_seeds(low: _Load, missed: _Load) -> bool:
 
 
 def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]:
-    """Low and high load between which the mean share within the SLO probably falls to `share`, from
-    all longer runs: odds of a miss are logistic; all seeds may meet it by chance."""
+    """Low and high load between which the mean share within the SLO falls to `share` with 95 %
+    probability, from all longer runs. The odds of a miss are logistic in the log of the load."""
     log_loads = np.log([each.load for each in loads])
     n_runs = np.array([len(each.shares) for each in loads])
     met_sums = np.array([sum(each.shares) for each in loads])
@@ -263,9 +263,10 @@ def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]
 def _run_load(
     s: Scenario, at: _Load, variances: list[float], *, seeds: int = 0
 ) -> Generator[Scenario, Summary | None, int]:
-    """Generator: runs a load until it is sure whether the SLO is met (seeds: that many seeds, no
-    more); returns the number of runs. variances: of shares over seeds at earlier loads; they count
-    too, as two seeds may agree by chance, and this one is added."""
+    """Generator: runs a load until it is sure whether the SLO is met; returns the number of runs.
+    seeds: exact number of seeds, 0 for as many as needed. variances: variance over seeds of the
+    share within the SLO at each earlier load; this load's variance is averaged with them and added
+    to the list, because two seeds may agree by chance."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     seeds_before, own_variance = len(at.shares), 0.0

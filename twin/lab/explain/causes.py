@@ -81,8 +81,8 @@ class Expected:
 
 
 def score_of(view: View, change: Change, base: Expected | None) -> float:
-    """Expected score of a change (above 0: better), its promise at least: by formula, from figures
-    `base` before it; None: the promise alone."""
+    """Expected score of a change (above 0: better): the formula's gain over the figures `base`, but
+    at least the change's promise; with `base` None the promise."""
     if base is None:
         return change.promise
     figures = expected_figures(view, with_overrides(view.scenario, change.settings))
@@ -90,7 +90,7 @@ def score_of(view: View, change: Change, base: Expected | None) -> float:
 
 
 def expected_figures(view: View, s: Scenario) -> Expected | None:
-    """Closed-form figures of a scenario under the view's load; None if there are none."""
+    """Closed-form figures of a scenario under the view's load; None if formulas have no answer."""
     try:
         priced = Priced(s, view.facts, view.trace, view.counts)
         prediction = priced.prediction
@@ -116,8 +116,8 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
-    """Seconds in the queue of a server with this rate (requests/s) and service time; under overload
-    the mean backlog of the run is added."""
+    """Seconds in the queue of a server with a rate (requests/s) and a service time; under overload
+    the mean backlog of the run is added. In a closed loop it is 1 / rate."""
     if view.scenario.workload.arrivals == "closed_loop":
         return 1.0 / rate
     load = view.arrived_per_s / rate
@@ -267,7 +267,7 @@ def propose_no_limits(v: View) -> Changes:
 
 @cause("front_end", "Front end", "Start more API servers.")
 def propose_api_servers(v: View) -> Changes:
-    """Propose more API servers, the least that keep up and more, and a shorter service time."""
+    """Propose more API servers, at least as many as keep up, and a shorter service time."""
     front = v.scenario.front_end
     if v.ttft_shares["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
         return
@@ -281,7 +281,7 @@ def propose_api_servers(v: View) -> Changes:
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
 def propose_plane_rates(v: View) -> Changes:
-    """Propose the planes' rates as the machine is sold, if lower now, else a faster UB plane."""
+    """Propose the rates of planes as the machine is sold; if none is lower, a faster UB plane."""
     supernode = v.scenario.supernode
     if supernode.imported:
         return
@@ -351,7 +351,7 @@ def propose_host_options(v: View) -> Changes:
 
 @cause("switches", "Optimisations that are off", "Switch them on.")
 def propose_optimisations(v: View) -> Changes:
-    """Propose each usual optimisation that is off, and all of these together."""
+    """Propose each usual optimisation that is off, and all of them together."""
     usual_values = {
         "deployment.optimisations.attention_kernel": "fused_mla",
         "deployment.optimisations.shared_expert_scheduling": True,
@@ -405,7 +405,7 @@ def propose_fewer_supernodes(v: View) -> Changes:
 
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
 def propose_expert_npus(v: View) -> Changes:
-    """Propose no NPUs for experts alone (AFD), half as many, or twice as many."""
+    """Propose no NPUs that hold experts only (AFD), and half and twice their number."""
     npus = v.scenario.deployment.decode.expert_npus
     if npus:
         for expert_npus in (0, npus // 2, min(383, 2 * npus)):

@@ -150,7 +150,7 @@ def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]
 
 
 def _promising_options(view: View) -> list[Option]:
-    """Options that causes propose, with expected scores (faults: infinite), without tiny ones."""
+    """Options that causes propose, with expected scores (faults: infinite); no tiny scores."""
     base_figures, options = expected_figures(view, view.scenario), []
     for cause in CAUSES.values():
         for change in cause.changes(view):
@@ -163,20 +163,21 @@ def _promising_options(view: View) -> list[Option]:
 
 
 def _net_gain(view: View, change: Change, gain: float) -> float:
-    """Score of a change less the logarithm of its growth in NPUs; half of it if not doable."""
+    """Score of a change: `gain` minus the log of its growth in NPUs; half of that if not doable."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
     log_growth = math.log(max(1.0, npus[1] / npus[0]))
     return (gain - log_growth) * (1.0 if change.doable else IDEAL)
 
 
 def _run_options(runs: Runs, view: View, candidates: list[Option]) -> list[Option]:
-    """Options (changes with scores) that improve the run on its own seed, in the proposed order."""
+    """Run the most promising options; returns those that improve the run on the scenario's seed,
+    with measured scores, in the proposed order."""
     helpful_pairs, runs_left, best_gain = [], LOOKS, FELT
     runs_by_cause: dict[str, int] = {}
     gains: dict[str, float] = {}
 
     def promise_of(k: int) -> float:
-        """Promise of option `k` less its cause's gain, times AGAIN for each run for the cause."""
+        """Promise of option `k` minus its cause's gain, times AGAIN for each run of the cause."""
         key = candidates[k].cause.key
         return (candidates[k].worth - gains.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
 
@@ -331,7 +332,8 @@ def simulate(
     progress: Progress | None = None, counts: np.ndarray | None = None,
 ) -> Run:  # fmt: skip
     """Explain a scenario as an engine does: returns a run whose tables are causes and waterfall.
-    `progress` gets the share of the expected runs and their number, and can stop it (Cancelled)."""
+    `progress` gets the share of the expected runs and their number; it stops the work (Cancelled)
+    by returning False."""
 
     def note_runs(runs: int) -> None:
         """Report the number of runs. Raises Cancelled if the caller stops the explanation."""

@@ -60,7 +60,7 @@ def _propose_cores(v: View, *factors: float) -> Changes:
 
 
 def _propose_decode(v: View) -> Changes:
-    """Propose more or larger decode instances, on idle NPUs or in place of prefill's."""
+    """Propose more or larger decode instances, on idle NPUs or instead of prefill instances."""
     count, npus = v.role_npus["decode"]
     for added_count in _doubling_counts(v.free_npus // npus):
         yield Change({"deployment.decode.instances": count + added_count})
@@ -205,7 +205,8 @@ def propose_kv_space(v: View) -> Changes:
 
 @cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
 def propose_offload(v: View) -> Changes:
-    """Propose less offload or more lent cores if decode waits for it, fewer if prompts do."""
+    """Propose less offload or more lent cores if decode waits for offloaded attention; fewer lent
+    cores if prompts wait for prefill."""
     pool = pools_by_role(v.scenario).get("decode")
     if pool is None or pool.offload is None:
         return
@@ -219,5 +220,5 @@ def propose_offload(v: View) -> Changes:
 
 
 def _lacks_kv_space(v: View) -> bool:
-    """Whether decode dies were full of KV or preempted, so that more dies help by their HBM."""
+    """Whether decode dies were nearly full of KV or preempted: the HBM of more dies helps."""
     return v.figure("kv_used_fraction_mean") > CLOSE or v.figure("preemptions") > 0

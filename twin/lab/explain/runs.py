@@ -147,7 +147,8 @@ def run_score(before: Summary, after: Summary, s: Scenario) -> float:
 
 
 def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
-    """Gain of a change on all seeds, more if requests are few; None: too small, or it does harm."""
+    """Gain of a change over several seeds, more if requests are few; None if it is too small or
+    does harm on a seed."""
     pairs: list[tuple[Summary, Summary]] = []
     for seed_scenario in with_seeds(s, MORE_SEEDS + RARE_SEEDS):
         has_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
@@ -161,7 +162,8 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
-    """Whether gains on two seeds agree, and each is clear or leaves the SLO easily met."""
+    """Whether the gains of two seeds, (before, after) each, agree, and are clear or meet the SLO
+    easily."""
     is_clear = all(
         (share_met(after) - share_met(before) >= 2 * CLEAR and attained_share(after) >= MOST)
         or max(ttft_ratio(after, s), tpot_ratio(after, s)) < EASY
@@ -189,7 +191,7 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
 
 
 def is_harmful(before: Summary, after: Summary, s: Scenario) -> bool:
-    """Whether a change lowers SLO attainment or moves a p99 close to the SLO."""
+    """Whether a change lowers SLO attainment, or raises a p99 that is then near its SLO."""
     share_rise = share_met(after) - share_met(before)
     if share_rise < 0 or attained_share(after) < attained_share(before):
         return True
@@ -228,7 +230,7 @@ def _metric_gain(
 
 
 def metric_value(metric: str, summary: Summary, s: Scenario) -> float | None:
-    """A metric of a run (SI); without served requests SLO attainment is 0, TTFT its length."""
+    """A metric of a run (SI); without served requests SLO attainment is 0, TTFT the horizon."""
     value = summary.get(metric)
     if value is not None:
         return float(value)

@@ -19,7 +19,8 @@ Tables = Mapping[str, pl.DataFrame]
 
 def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, Timeline]:
     """Timelines by role of the instances that run in microbatches, at the run's mean load; may be
-    empty. A run has only the hottest die's load: its port counts as the exchange's fullest link."""
+    empty. A run has only the hottest die's load: its port stands for the exchange's fullest
+    link."""
     costs = _costs_of_run(scenario, facts, tables)
     timelines: dict[str, Timeline | None] = {}
     if costs.decode_role is not None:
@@ -44,8 +45,8 @@ def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dic
 def full_load_timelines(
     scenario: Scenario, facts: Facts, trace: Any = None, counts: Any = None
 ) -> dict[str, Timeline]:
-    """Timelines by role by formula at full load, for the rank with most context. Raises ValueError
-    if the deployment does not fit."""
+    """Timelines by role, by formula at full load, for the rank with the longest context. Raises
+    ValueError if the deployment does not fit."""
     priced = Priced(scenario, facts, trace, counts)
     prediction, traffic, assembly = priced.prediction, priced.traffic, priced.parts
     costs, timelines = assembly.costs, dict[str, Timeline | None]()
@@ -86,7 +87,7 @@ def _mean(column: pl.Series) -> float:
 
 
 def _hottest_load(tables: Tables, role: str) -> float:
-    """Expert load of a role's hottest die over the mean, as recorded in the run, at least 1."""
+    """Expert load of a role's hottest die in the run, divided by the mean load; at least 1."""
     ranks = tables["ranks"].filter(pl.col("role") == role)
     hottest = ranks["expert_load"].max() if "expert_load" in ranks.columns else None
     return max(1.0, float(hottest)) if isinstance(hottest, int | float) else 1.0

@@ -60,7 +60,7 @@ class View:
         return {name: part_s / total_s if total_s else 0.0 for name, part_s in stage_s.items()}
 
     def gain_of(self, share: float, *stages: str) -> float:
-        """Score that the run would gain if a share of these stages of the TTFT took no time."""
+        """Score that the run would gain if a share of the time of these TTFT stages went away."""
         share_left = 1.0 - share * sum(self.ttft_shares[stage] for stage in stages)
         ratios_left = self.ttft_ratio * share_left + self.tpot_ratio + 1e-3
         return math.log((self.ttft_ratio + self.tpot_ratio + 1e-3) / ratios_left)
@@ -119,7 +119,8 @@ def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
 
 
 def ttft_ratio(summary: Summary, s: Scenario) -> float:
-    """TTFT p99 over its SLO; without first tokens the horizon over it, >= 20; 0 without prefill."""
+    """TTFT p99 divided by its SLO; the horizon divided by it (at least UNSERVED) if there is no
+    first token; 0 without prefill."""
     if s.deployment.mode == "decode_only":
         return 0.0
     p99_s = summary.get("ttft_s_p99")
@@ -129,7 +130,7 @@ def ttft_ratio(summary: Summary, s: Scenario) -> float:
 
 
 def tpot_ratio(summary: Summary, s: Scenario) -> float:
-    """TPOT p99 over its SLO; 20 (UNSERVED) if no request finished; 0 without decode."""
+    """TPOT p99 divided by its SLO; UNSERVED (20) if no request finished; 0 without decode."""
     if s.deployment.mode == "prefill_only":
         return 0.0
     p99_s = summary.get("tpot_s_p99")
@@ -149,7 +150,7 @@ def share_met(summary: Summary) -> float:
 
 
 def finished_share(summary: Summary, s: Scenario) -> float:
-    """Requests finished per second over those that arrived, 0 to 1."""
+    """Requests finished per second divided by those arrived per second, 0 to 1; 1 without any."""
     arrived_per_s = float(summary.get("requests") or 0) / s.horizon_s
     finished_per_s = float(summary.get("throughput_req_per_s") or 0.0)
     return min(1.0, finished_per_s / arrived_per_s) if arrived_per_s else 1.0
@@ -168,7 +169,7 @@ def given_up_share(summary: Summary) -> float:
 
 
 def has_one_slo(scenario: Scenario) -> bool:
-    """Whether all requests have the scenario's SLO, none a tenant's or another model's own."""
+    """Whether all requests have the scenario's SLO: no tenant and no other model has its own."""
     own_limits = (tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
     return not scenario.models and not any(own_limits)
 

@@ -24,7 +24,7 @@ EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "n
 
 
 def waterfall(runs: Runs, view: View) -> dict[str, float]:
-    """Mean seconds of a request finished after the warm-up, by piece as in PIECES; {}: none."""
+    """Mean seconds, by piece (PIECES), of a request finished after the warm-up; {} without any."""
     request_s = _mean_request_s(runs, view)
     clean_view, removed_s = view, {}
     if view.scenario.faults:
@@ -87,8 +87,9 @@ def _mean_stage_s(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
 def _piece_shares(
     tables: Mapping[str, pl.DataFrame], phase: str, plan: Timeline | None
 ) -> dict[str, float]:
-    """Share of a phase's time by piece of the waterfall. Two overlapping streams divide the time of
-    layers by their operators' busy time. plan: timeline of the two streams; None: one stream."""
+    """Share of a phase's time by piece of the waterfall. Where two streams overlap, they divide the
+    time of layers in proportion to their operators' busy time. plan: timeline of the two streams;
+    None: one stream."""
     busy_rows = [r for r in operator_seconds(tables["operators"], phase, plan) if r[1] != SLACK]
     inner_s = sum(seconds for stream, _, seconds in busy_rows if stream)
     outer_s = sum(seconds for stream, _, seconds in busy_rows if not stream)
@@ -107,7 +108,7 @@ def operator_seconds(
     operators: pl.DataFrame, phase: str, timeline: Timeline | None
 ) -> list[tuple[str, str, float]]:
     """(stream, operator, busy seconds) of a mean iteration of a phase, in order; stream '': outside
-    the two concurrent ones. A run records only the longer stream; the timeline adds the other."""
+    the two concurrent streams, of which a run records the longer. The timeline adds the other."""
     phase_rows = operators.filter(pl.col("phase") == phase)
     busy_s = dict(zip(phase_rows["operator"], phase_rows["per_iteration_s"], strict=True))
     if timeline is None:
@@ -124,7 +125,7 @@ def operator_seconds(
 
 
 def layer_shares(timeline: Timeline) -> list[tuple[str, str, float]]:
-    """(stream, operator, share of a layer's time) of both streams, each with idle time last."""
+    """(stream, operator, share of a layer's time) of both streams; each ends with its idle time."""
     rows = []
     for stream_number, stream in enumerate(timeline.streams):
         share_by_operator: dict[str, float] = {}
@@ -148,8 +149,8 @@ def piece_of(operator: str) -> str:
 
 
 def _separate_weights(piece_s: dict[str, float], view: View, decode_s: float) -> None:
-    """Move the time to read all weights once at full bandwidth from attention and experts to
-    `weights`, in `piece_s`, seconds by piece; decode_s: of a mean request."""
+    """Move time from attention and experts to `weights` in `piece_s` (seconds by piece): what
+    reading all weights once at full bandwidth takes. decode_s: decode seconds of a mean request."""
     role = view.full.costs.decode_role if view.full is not None else None
     pass_s = view.figure("decode_iteration_s_mean")
     if role is None or view.full is None or not pass_s:

@@ -34,7 +34,7 @@ def changes_text(settings: Mapping[str, Any], before: Scenario | None = None) ->
 
 
 def _field_text(path: str, value: Any, before: Scenario | None) -> str:
-    """A field with its new value as text, and its old one if there is a scenario `before`."""
+    """A field with its new value as text; with a scenario `before` also its old value."""
     if path == "tenants":
         return "Limits of tenants: none"
     if isinstance(value, list):

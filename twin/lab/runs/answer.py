@@ -82,7 +82,8 @@ def compare_by_name(
     names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1
 ) -> Comparison:
     """Comparison of runs by id, preset or file, the first as baseline; missing runs are simulated.
-    watching: progress function for a name; seeds: runs of each, with intervals from LEAST on."""
+    watching: progress function for a name; seeds: runs of each scenario, from LEAST on with
+    confidence intervals of the differences."""
     check_run_count(len(names))
     with closing(open_store()) as store:
         runs_and_scenarios = [run_or_scenario(store, name) for name in names]  # none is run yet
@@ -103,7 +104,8 @@ def compare_by_name(
 def explain_run(
     name: str, settings: Sequence[str], trace: Path | None, watch: Callable[[str], Watch]
 ) -> dict[str, Any]:
-    """Explanation of a run (id) or scenario as a dict, stored and reused. Raises ValueErrors."""
+    """Explanation of a run (id) or scenario (preset or file) as a dict; it is stored and reused.
+    Raises ValueErrors."""
     with closing(open_store()) as store:
         _, scenario = run_or_scenario(store, name, settings, trace)
         row = find_or_run(store, scenario, watch(scenario.name), EXPLAIN)
@@ -113,7 +115,8 @@ def explain_run(
 
 
 def sweep_fields(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:
-    """Simulate a sweep over one or two fields (`parse_axis`): `over`, `conclusion`, `points`."""
+    """Simulate a sweep over one or two fields; returns `over`, `conclusion` and `points`. over: a
+    text for each field, as `parse_axis` reads it."""
     axes = [sweep.parse_axis(text) for text in over]
     points = sweep.points(scenario, axes)
     run_rows: list[RunRow | None] = []

@@ -110,7 +110,7 @@ def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
 
 
 def limit_bytes(budget: Budget) -> float:
-    """Memory in bytes at which a background run is ended; at least what an idle process may use."""
+    """Memory in bytes at which a background run is ended; no less than an idle process may use."""
     return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
 
 

@@ -75,7 +75,8 @@ class Cluster:
         self._sent.setdefault(key, (task, text))
 
     def answers(self, wait_s: float = 0.0) -> dict[str, str | Exception]:
-        """Submit noted tasks; new results or errors by key within `wait_s`. Raises ClusterError."""
+        """Submit noted tasks; returns new results or errors by key, {} if there are none within
+        `wait_s`. Raises ClusterError."""
         with self._lock:
             if not self._sent:
                 return {}
@@ -192,7 +193,8 @@ class Child:
         self._key = ""
 
     def answer(self, task: str, text: str, key: str = "") -> str:
-        """Result of a task (name in TASKS) on a text; key: to stop it by. Raises ClusterError."""
+        """Result of a task (name in TASKS) on a text; key: what `stop` ends it by. Raises
+        ClusterError."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._replies = SimpleQueue()
@@ -238,7 +240,7 @@ def stop(keys: Collection[str]) -> None:
 
 
 async def work_for(address: str) -> None:
-    """Work for the scheduler at an address, and for the next one there, until stopped."""
+    """Work for the scheduler at an address until stopped; if it ends, for the next one there."""
     library = load_dask()
     import_module("dask").config.set(QUIET)
     threading.Thread(target=CHILD.answer, args=("warm", ""), daemon=True).start()
@@ -268,7 +270,7 @@ def serve(address: str) -> None:
 
 
 def main() -> None:
-    """Run tasks from standard input one after the other until it ends or this process is large."""
+    """Run tasks from standard input one by one, until it ends or this process is too large."""
     logging.basicConfig(level=logging.INFO, format="simulating %(process)d: %(message)s")
     task_queue: SimpleQueue[dict[str, str]] = SimpleQueue()
     # It ends with its input: the answer would go nowhere, and another may begin the same.

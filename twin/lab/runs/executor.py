@@ -57,8 +57,8 @@ class Runner:
     def __init__(
         self, store: Store, *, processes: int | None = None, engine: str = ENGINE, standby: int = 1
     ):
-        """Run a store's queue with an engine (module); processes: at most (None: by cores and
-        memory); standby: how many wait without work."""
+        """Run a store's queue with an engine (module); processes: most at a time (None: by cores
+        and memory); standby: processes that are ready without work."""
         self._store, self._engine, self._size = store, engine, processes or _process_count()
         self._standby = standby  # processes that run without work too: the next run begins at once
         address = scheduler_address()
@@ -250,14 +250,15 @@ class Runner:
                 log.error(self.trouble)
 
     def _unresponsive_rows(self, running: Sequence[RunRow]) -> list[RunRow]:
-        """Rows of the running ones that have ignored a request to stop for too long."""
+        """Rows, among the running ones, that ignore a request to stop for longer than DEAF_S."""
         now_s = time.monotonic()
         stopping_rows = [row for row in running if row.cancel_s is not None]
         self._deaf = {row.id: self._deaf.get(row.id, now_s) for row in stopping_rows}
         return [row for row in stopping_rows if now_s - self._deaf[row.id] > DEAF_S]
 
     def _start_needed_processes(self, waiting: int, running: int) -> None:
-        """Start missing processes: one a waiting or running run, from standby up to the limit."""
+        """Start missing processes: one for each waiting or running run, but at least the standby
+        number and at most the limit."""
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
         process_count = min(self._size, max(self._standby, waiting + running))
@@ -281,5 +282,5 @@ class Runner:
 
 
 def _process_count() -> int:
-    """Number of processes: a core stays free for pages, and each may reach its memory limit."""
+    """Most processes at a time: a core stays free for pages, and memory allows each its limit."""
     return max(1, int(min(cores() - 1, available_bytes() / PEAK_BYTES_MAX)))

@@ -173,7 +173,7 @@ class Parent:
         self._woken.clear()
 
     def tell(self, stage: str, took_s: float | None) -> None:
-        """Report that a stage of preparation has begun, or its duration."""
+        """Report that a stage of preparation has begun (None), or how many seconds it took."""
         self._say({"stage": stage, "took_s": took_s})
 
 
@@ -192,7 +192,7 @@ def stages_of(name: str) -> warm.Stages:
 
 
 def compile_once(tell: warm.Tell) -> None:
-    """Compile or load all that runs need; tell: gets each stage. Raises OSError."""
+    """Compile or load all that runs need; tell: as in `compile_stages`. Raises OSError."""
     if not warm.is_compiled():
         load_engine()
         warm.compile_stages(stages_of(ENGINE), tell)

@@ -84,7 +84,8 @@ class Live:
             self._forget(run)
 
     def look(self, run: str, patience_s: float = 0.0) -> Look | None:
-        """Wait at most patience_s for a run's end; its state, None: stopped, failed or dropped."""
+        """Wait at most `patience_s` until a run ends; returns its present state, ended or not, or
+        None if the run was stopped, failed or dropped."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (state := self._runs.get(run)) is None or state.ended, patience_s
@@ -109,7 +110,8 @@ class Live:
         self._process.say([run, json_text(question) if question else None])
 
     def _take_state(self, message: Message | None) -> None:
-        """Take a run's state from the process; at its end (None) drop runs without an answer."""
+        """Store a run's state from a message of the process; at the process's end (None) drop the
+        runs without an answer."""
         with self._changed:
             if message is None:  # the run under way and those that waited have no answer
                 self._deaths += 1
@@ -128,7 +130,8 @@ class Live:
 
 
 def shortened_draft(draft: Scenario, facts: Facts) -> Scenario | None:
-    """The draft over a short horizon; None if too large, or it names files or functions."""
+    """The draft over a horizon short enough to simulate live; None if it is too large, or names
+    imported files or a function of its own."""
     names_files = TRACE.named(draft) or COUNTS.named(draft) or draft.supernode.imported
     if names_files or draft.elastic.controller == "own":
         return None
@@ -146,7 +149,7 @@ def shortened_draft(draft: Scenario, facts: Facts) -> Scenario | None:
 
 
 class Answering:
-    """The process's side: questions from one stream, answers to another."""
+    """The answering process's side: receives questions from the server and sends answers."""
 
     def __init__(self) -> None:
         """Begin to listen to the server."""
@@ -213,7 +216,7 @@ class Answering:
             self._searches[run] = search, next(search), state, capacity_key
 
     def _continue_search(self) -> None:
-        """Run the next simulation of the newest search; again later if a question interrupts."""
+        """Run the next simulation of the newest search; one that a question stops is repeated."""
         run = next(reversed(self._searches))
         search, trial, state, capacity_key = self._searches[run]
         if capacity_key in self._found:  # that of another visitor has found it
@@ -247,7 +250,7 @@ class Answering:
         self._report(run, replace(state, searching=False, capacity=self._found[capacity_key]))
 
     def _report(self, run: str, look: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
-        """Send the state of a run (None: it failed), with its tables once."""
+        """Send the state of a run (None: it failed); tables: of its result, sent once."""
         state = {name: v for name, v in asdict(look).items() if name != "tables"} if look else None
         self._say({"run": run, "seen": state}, tables)
 

@@ -15,8 +15,8 @@ def predict_all(
     scenario: Scenario, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> dict[str, Any]:
     """Steady state by formula as one object: a flat summary with a run's keys, seconds by operator,
-    advice; of several models those of the first, and in `models` each by its name. counts: imported
-    expert counts, f8[layers, experts]."""
+    advice. With several models these are the first model's, and `models` has each model's by name.
+    counts: imported expert counts, f8[layers, experts]."""
     if not scenario.models:
         return _predict_one(scenario, trace, counts)
     named_scenarios = zip(model_names(scenario), split_models(scenario), strict=True)

@@ -115,7 +115,7 @@ def _kilobytes(path: Path, name: str) -> int:
 
 
 class Piped:
-    """The starter's side of a process."""
+    """The starting process's side of a process: sends lines to it and receives its messages."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], receive: Callable[[Message | None], object]
@@ -148,7 +148,7 @@ class Piped:
             self._process.stdin.flush()
 
     def close_input(self) -> None:
-        """Close the process's input: it ends after what it must finish."""
+        """Close the input of the process, which then ends after the work that it must finish."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()

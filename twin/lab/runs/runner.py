@@ -27,8 +27,9 @@ def add_run(
     store: Store, scenario: Scenario, *, owner: Owner | None = None, again: bool = True,
     engine: str = ENGINE, waiting: Iterable[Budget] = (),
 ) -> str:  # fmt: skip
-    """Store a scenario and a run of it; returns its id, with `again` false that of an equal run.
-    owner: runs it (None: queued); waiting: budgets of queued ones. Raises StoreError, TooLarge."""
+    """Store a scenario and a run of it; returns the run's id. again: whether to add a run even if
+    an equal one exists; else the equal one's id is returned. owner: process that carries it out
+    (None: it is queued); waiting: budgets of queued runs. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
     save_linked_machine(store, scenario)
     if fault := store.missing_text(scenario):
@@ -43,8 +44,8 @@ def add_run(
 def run_now(
     store: Store, scenario: Scenario, *, watch: Watch | None = None, engine: str = ENGINE
 ) -> "tuple[str, Run]":
-    """Carry out a run in this process and store it, also if it fails; returns its id and result.
-    Raises as the engine."""
+    """Carry out a run in this process and store it, even a failed one; returns its id and result.
+    Raises what the engine raises."""
     owner = Owner.current()
     run = add_run(store, scenario, owner=owner, engine=engine)
     row = require(store.runs.get(run), "run", run)
@@ -69,7 +70,8 @@ def find_or_run(store: Store, scenario: Scenario, watch: Watch, engine: str = EN
 def run_or_scenario(
     store: Store, name: str, settings: Sequence[str] = (), trace: Path | None = None
 ) -> tuple[RunRow | None, Scenario]:
-    """(stored run of an id, its scenario), or (None, scenario by name). Raises SpecError."""
+    """(run, scenario) if `name` is the id of a stored run; else (None, scenario) of a preset or
+    file with these settings and trace. Raises SpecError."""
     row = store.runs.get(name)
     if row is not None:
         if settings or trace:

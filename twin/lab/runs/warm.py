@@ -21,8 +21,8 @@ def is_compiled() -> bool:
 def compile_stages(
     stages: Stages, tell: Tell, *, shared_only: bool = False, later: Collection[str] = ()
 ) -> None:
-    """Compile every stage; tell: gets each at its begin, and its seconds at its end. shared_only:
-    do not wait for those that another process compiles; later: names to leave out."""
+    """Compile every stage; tell: called with a stage at its begin (None) and its end (seconds).
+    shared_only: do not wait for stages that another process compiles; later: names to leave out."""
     # A compiler makes much that lives and little garbage, and what is here then is here to stay.
     gc.freeze()
     gc_thresholds = gc.get_threshold()
@@ -47,7 +47,7 @@ def compile_stages(
 
 
 def _mark_path(stage: str = "all stages") -> Path:
-    """Path of the file that marks a stage as done."""
+    """Path of the file that exists once a stage (by default: all stages) is compiled."""
     folder = compiled.use_own_cache() / compiled.source_digest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{stage.replace(' ', '-')}.done"

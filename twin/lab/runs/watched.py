@@ -39,12 +39,12 @@ class Source:
     counts: np.ndarray | None = None
 
     def window(self, begin_s: float, end_s: float, limit: int) -> Window:
-        """Passes of instances (at most `limit`) between two times, from repeating the run."""
+        """Passes of instances (at most `limit`) between two times (s), by repeating the run."""
         return watch(self.scenario, self.facts, (begin_s, end_s), limit, self.trace, self.counts)
 
 
 def source_of(name: str, settings: Sequence[str], progress: Watch) -> Source:
-    """Scenario and tables of a run by id or scenario; simulated if not stored by this engine."""
+    """Scenario and tables of a run by id or scenario; simulated unless this engine stored it."""
     with closing(open_store()) as store:
         row, scenario = run_or_scenario(store, name, settings)
         if row is None or (row.state == "done" and not is_repeatable(row)):
@@ -78,7 +78,7 @@ def stored_source(store: Store, run: str) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Passes of the instances that served a request, during its stay."""
+    """What the instances that served a request did during its stay."""
 
     prefill: tuple[tuple[str, float], ...]  # seconds by operator of its batches; '' is what waits
     decode_wait_s: float  # from its KV in place to the next iteration
@@ -98,8 +98,8 @@ def stage_times(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
-    """Passes that served a request (its row of the table) during its stay, found by repeating the
-    run. Raises as the engine."""
+    """What instances did for a request (`row` of the table) during its stay, found by repeating the
+    run. Raises what the engine raises."""
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:

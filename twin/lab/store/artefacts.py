@@ -156,19 +156,19 @@ class Artefacts:
         self._synced_folders.add(folder)
 
     def old_files(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
-        """Artefact files and drafts older than an age, which may go if no row names them."""
+        """Artefact files and drafts older than an age (s), to be deleted if no row names them."""
         files = [*self.folder.glob(f"*/*{SUFFIX}"), *self.folder.glob(UNFINISHED + "*")]
         return [path for path in files if _is_older(path, older_than_s)]
 
     def delete(self, files: Sequence[Path], hashes: Collection[str], older_than_s: float) -> int:
-        """Delete files, if still old, whose SHA-256 is not in `hashes`; returns their number."""
+        """Delete files that are still old and not named in `hashes`; returns their number."""
         unused_files = [p for p in files if p.stem not in hashes and _is_older(p, older_than_s)]
         for path in unused_files:
             path.unlink(missing_ok=True)
         return len(unused_files)
 
     def require_space(self, needed_bytes: float = FREE_BYTES_MIN) -> None:
-        """Raise StoreFull if the folder cannot be written or has less space, before a run."""
+        """Raise StoreFull if the folder cannot be written or has less free space than needed."""
         folder = self.folder
         while not folder.exists():
             folder = folder.parent

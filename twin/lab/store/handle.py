@@ -96,7 +96,7 @@ class Values(Generic[T]):
         return self.join(row, files)
 
     def join(self, row: ImportRow, files: Mapping[str, str]) -> T:
-        """The value of a row and its files (SHA-256 by table), checked; raises StoreError."""
+        """The checked value of a row and its files (SHA-256 by table). Raises StoreError."""
         tables = {name: self._artefacts.read(sha256) for name, sha256 in files.items()}
         subject = f"the {self.kind.key} {printable(row.name)}"
         try:
@@ -277,7 +277,8 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
 
 
 def _artefact_folder(database: Database) -> Path:
-    """Folder of a database's artefacts: its own, because a sweep deletes files without a row."""
+    """Folder of a database's artefacts: each database has its own, because a sweep deletes files
+    that no row names."""
     path = database.path
     if path is None:
         database_name = f"{database.url.host} {database.url.port} {database.url.database}"

@@ -16,7 +16,7 @@ FIGURE_MAX = float(1 << 63)
 
 
 class Cell(sa.TypeDecorator[Any]):
-    """A JSON column of one type; wrong: function that returns a value's fault, '' if none."""
+    """A JSON column that holds values of one type: a dict or a list."""
 
     impl, cache_ok = sa.JSON, True
 
@@ -41,7 +41,7 @@ class Cell(sa.TypeDecorator[Any]):
 
 
 class Seconds(sa.TypeDecorator[float]):
-    """A time of day (Unix seconds), a duration or a share."""
+    """A column of a point in time (Unix seconds), a duration (s) or a share."""
 
     impl, cache_ok = sa.Double, True
 

@@ -25,7 +25,7 @@ class Owner:
 
     @staticmethod
     def current(name: str = "") -> "Owner":
-        """The calling process as an owner, under a name ('': a random one)."""
+        """The calling process as an owner of runs, under a name ('': a random one)."""
         pid = os.getpid()
         return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _start_time(pid) or "")
 

@@ -66,7 +66,7 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
 
 
 def newest_run_query(scenario: str, facts: str, version: str) -> Select[str]:
-    """Query for the id of a question's newest run: scenario and facts (digests), engine version."""
+    """Query for the id of a scenario's newest run with these facts (digests) and engine version."""
     is_equal = digest_condition(RunRow.scenario, scenario) & (RunRow.facts_digest == facts)
     is_equal &= RunRow.engine_version == version
     return select(RunRow.id).where(is_equal).order_by(RunRow.queued_s.desc(), RunRow.id).limit(1)
@@ -148,7 +148,7 @@ class Runs:
         return page_of(self._database, query, text, columns, order, limit, offset)
 
     def latest_runs(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
-        """Newest finished run of each scenario by the given digest, without explanations."""
+        """Newest finished run by scenario (given digest), without explanations."""
         conditions = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
             stored_digests = digests_in_store(session, scenarios)
@@ -165,7 +165,7 @@ class Runs:
         return self._visitor.limit_to_held(query, RunRow.id)
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
-        """Id of the newest finished run by digests of scenario and facts, and engine; or None."""
+        """Id of the newest finished run of a scenario with facts (digests) and engine; or None."""
         query = newest_run_query(scenario, facts_digest, engine_version).where(RunRow.state == DONE)
         with self._database.read() as session:
             return session.scalar(query)
@@ -199,7 +199,7 @@ class Runs:
             return set(session.scalars(query))
 
     def running_rows(self, owners: Sequence[str], *, cluster: bool = False) -> Sequence[RunRow]:
-        """Rows of running runs, by their owners' names; `cluster`: also those of a cluster."""
+        """Rows of running runs of these owners (names); cluster: also of processes of a cluster."""
         owner_conditions: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
         owner_conditions += [RunRow.owner_name.startswith(CLUSTER)] if cluster else []
         query = select(RunRow).where(RunRow.state == RUNNING, or_(*owner_conditions))
@@ -210,8 +210,8 @@ class Runs:
         self, scenario: str, facts: Facts, engine_version: str, seed: int, *,
         owner: Owner | None = None, again: bool = True,
     ) -> str:  # fmt: skip
-        """Store a queued run, or a running one of an owner; returns its id. again: even if there is
-        an equal one, whose id is returned otherwise."""
+        """Store a run, queued or (of an owner) running; returns its id. again: store it even if an
+        equal run exists; else the equal one's id is returned."""
         now_s = time.time()
         row = RunRow(
             id=new_id(), scenario=scenario, facts_digest=facts.digest,
@@ -236,7 +236,8 @@ class Runs:
     # Advancing it: only its owner does.
 
     def claim(self, owner: Owner, run: str = "") -> RunRow | None:
-        """Take a run that was given back, else the oldest queued one (run: only this); or None."""
+        """Take a run for an owner: one that was given back, else the oldest queued one; None
+        without any. run: the only id to take ('': any)."""
         r, now_s = RunRow, time.time()
         values = {r.started_s: now_s, r.beat_s: now_s, r.owner: owner}
         with self._database.write() as session:
@@ -272,7 +273,7 @@ class Runs:
         return "go" if row.cancel_s is None else "cancel"
 
     def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
-        """Store a run's result, failed if checks do not hold; False: it has another owner."""
+        """Store a run's result, as failed if checks do not hold; False if it has another owner."""
         artefacts = self._artefacts.put_all(result.tables)
         result_columns = {
             "summary": dict(result.summary), "checks": [dict(check) for check in result.checks],
@@ -315,8 +316,8 @@ class Runs:
         return [row.id for row in orphans if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, lives: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
-        """Mark runs of dead processes as interrupted (returns their ids), give back those of a
-        cluster. lives: whether a process lives, by owner and seconds without a heartbeat."""
+        """Mark runs of dead processes as interrupted, give back those of a cluster; returns ids of
+        the interrupted. lives: whether a process lives, by owner and seconds since a heartbeat."""
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.
             running_id = session.scalar(select(RunRow.id).where(RunRow.state == RUNNING).limit(1))
@@ -391,7 +392,7 @@ class Runs:
             session.execute(update(RunRow).where(RunRow.id == run).values({"published_s": None}))
 
     def delete(self, run: str) -> Undo:
-        """Delete an ended run that is not shared; returns its undo. Raises StoreError."""
+        """Delete an ended, unshared run; returns a function that undoes it. Raises StoreError."""
         is_own_table, is_ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
         condition_by_table = {RunRow: (RunRow.id == run) & is_ended, RunTableRow: is_own_table}
         with self._database.write(durable=True) as session:

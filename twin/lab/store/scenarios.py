@@ -37,7 +37,7 @@ class Scenarios:
         self._database, self._visitor = database, visitor
 
     def save(self, scenario: Scenario, *, preset: str = "") -> str:
-        """Store a scenario once; returns its stored digest. preset: key, if it is one."""
+        """Store a scenario once; returns its stored digest. preset: key of the preset, or ''."""
         stored_digest, is_new = self.store_if_new(
             scenario, digest=scenario_digest(scenario), schema_version=SCHEMA_VERSION,
             body=json_text(scenario), preset=preset, created_s=time.time(),
@@ -49,7 +49,8 @@ class Scenarios:
         return stored_digest
 
     def store_if_new(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
-        """Store a scenario with columns if it is new; returns its digest, and whether it was."""
+        """Store a scenario unless it is stored; returns its stored digest and whether it was new.
+        columns: values of its row, by column."""
         given_digest = columns["digest"]
         digests = (given_digest, scenario_digest(scenario), *legacy_digests(scenario))
         row = ScenarioRow(**_columns(scenario), **columns)
@@ -84,7 +85,7 @@ class Scenarios:
             raise StoreError(f"the {damaged[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
-        """The row of a scenario; None: unknown, or another visitor's and not shared."""
+        """The row of a scenario; None if it is unknown, or another visitor's and not shared."""
         with self._database.read() as session:
             return self._find(session, digest)
 
@@ -134,7 +135,8 @@ class Scenarios:
             session.execute(statement.values(published_s=None))
 
     def delete(self, digest: str) -> Undo:
-        """Delete a scenario; returns its undo. Raises StoreError if preset, shared or with runs."""
+        """Delete a scenario; returns a function that undoes it. Raises StoreError if the scenario
+        is a preset, is shared or has runs."""
         with self._database.write(durable=True) as session:
             row = require(self._find(session, digest), "scenario", digest)
             is_own_row, is_alias = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
@@ -169,12 +171,12 @@ def _columns(scenario: Scenario) -> dict[str, str]:
 
 
 def digest_condition(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:
-    """Condition that a column is a scenario's stored digest, given one of any schema."""
+    """Condition that a column is a scenario's stored digest; digest: one of any schema."""
     aliased_digest = select(AliasRow.scenario).where(AliasRow.digest == digest).scalar_subquery()
     return or_(column == digest, column == aliased_digest)
 
 
 def digests_in_store(session: Session, digests: Sequence[str]) -> dict[str, str]:
-    """Stored digest by given digest, of any schema; an unknown one stands for itself."""
+    """Stored digest by given digest, which may be of any schema; an unknown one maps to itself."""
     alias_query = select(AliasRow.digest, AliasRow.scenario).where(AliasRow.digest.in_(digests))
     return dict(zip(digests, digests, strict=True)) | dict(session.execute(alias_query).all())

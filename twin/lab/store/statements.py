@@ -40,7 +40,7 @@ def add_file(session: Session, artefacts: Artefacts, artefact: Artefact) -> None
 
 
 def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: str) -> None:
-    """Set `published_s` where `key` is `name`, once; raises UnknownId without such a row."""
+    """Set `published_s` once where column `key` is `name`; raises UnknownId without such a row."""
     row_class: Any = key.class_
     require(session.scalar(select(key).where(key == name)), kind, name)
     statement = update(row_class).where(key == name, row_class.published_s.is_(None))
@@ -58,8 +58,8 @@ def page_of(
     database: Database, query: Select[T], text: str, columns: Sequence[InstrumentedAttribute[str]],
     order: Sequence[Any], limit: int, offset: int,
 ) -> Page[T]:  # fmt: skip
-    """A page of the rows that have every word of a text in one of the columns (in the last at its
-    beginning), and the number of all."""
+    """A page of the rows that have every word of a text in one of the columns (in the last column
+    at its beginning), and the number of all such rows."""
     *text_columns, name_column = columns
     for word in text.split():
         conditions = [column.icontains(word, autoescape=True) for column in text_columns]

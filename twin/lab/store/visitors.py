@@ -33,7 +33,8 @@ class Visitor:
     def limit_to_held(
         self, query: Select[Any], column: InstrumentedAttribute[str], *others: ColumnElement[bool]
     ) -> Select[Any]:
-        """The query, limited to rows (by `column`) that this visitor holds and to some others."""
+        """The query, limited to rows that this visitor holds; column: their id or digest; others:
+        conditions of rows that every visitor sees."""
         is_own = (HoldingRow.visitor == self.name) & (HoldingRow.name == column)
         is_held = exists().where(is_own).correlate_except(HoldingRow)
         return query.where(or_(is_held, *others)) if self.known and self.writes else query
@@ -49,7 +50,7 @@ class Visitor:
             insert_once(session, (self.name, name), HoldingRow(visitor=self.name, name=name))
 
     def let_go(self, session: Session, kind: str, name: str) -> bool:
-        """Remove this visitor's hold; returns whether no other has one. Raises StoreError."""
+        """Remove this visitor's hold; returns whether no other remains. Raises StoreError."""
         self.require_writes()
         if not self.known:
             return True
@@ -76,8 +77,8 @@ def undo_of(
     database: Database, session: Session, subject: tuple[str, str],
     deleted: Mapping[type[Row], ColumnElement[bool]], visitor: Visitor,
 ) -> Undo:  # fmt: skip
-    """Function that undoes the deletion of rows (`deleted`: condition by table) and of the
-    visitor's note; subject: kind and key of the first row."""
+    """Function that inserts rows again that are about to be deleted (`deleted`: condition by
+    table), with the visitor's note; subject: kind and key of the first row."""
     deleted_rows: list[tuple[type[Row], Table, dict[str, Any]]] = []
     is_own_note = (NoteRow.name == subject[1]) & (NoteRow.visitor == visitor.name)
     condition_by_class: dict[type[Row], ColumnElement[bool]] = {**deleted, NoteRow: is_own_note}

@@ -158,8 +158,9 @@ def with_counts(scenario: Scenario, table: "CountsTable") -> Scenario:
 
 
 def scheduler_defaults(s: Scenario, facts: Facts) -> dict[str, Any]:
-    """Defaults of the stack's scheduler by field path, where `s` differs; empty without figures of
-    it. Token budgets and batches of ranks are converted to one NPU, within fields' bounds."""
+    """Defaults of the stack's scheduler, by field path, that differ from the values in `s`; {} if
+    none are known. Token budgets and batches of ranks are converted to one NPU, within fields'
+    bounds."""
     changes: dict[str, Any] = {}
     for role, pool in pools_by_role(s).items():
         figures, layout = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
@@ -194,7 +195,7 @@ def with_scheduler(s: Scenario, facts: Facts) -> Scenario:
 
 
 def _scheduler_figures(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
-    """Figures (token_budget, sequences, ...) by name of a stack's scheduler, for a pool's chip."""
+    """Figures of a stack's scheduler by name (token_budget, sequences, ...), for a pool's chip."""
     figures = {name: fact.value for name, fact in stack_facts(facts, stack, "schedulers").items()}
     if "large_device" in figures:
         least_hbm_bytes = figures["large_device"] * 2**30

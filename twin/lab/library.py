@@ -168,11 +168,7 @@ def terms() -> dict[str, Term]:
 
 
 def terms_in(text: str) -> list[Term]:
-    """The terms that a text uses, in its order: of two that overlap the longer.
-
-    >>> [term.name for term in terms_in("MTP acceptance of a decode pool")]
-    ['MTP acceptance', 'decode pool']
-    """
+    """Terms of the glossary in a text, in order of appearance; of two that overlap the longer."""
     longest_names_first = sorted(terms(), key=len, reverse=True)
     pattern = rf"\b({'|'.join(map(re.escape, longest_names_first))})s?\b"
     term_by_lower_name = {name.lower(): term for name, term in terms().items()}

@@ -31,8 +31,9 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
 
 
 def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
-    """The scenario resized to at most `npus` NPUs, its pools in proportion and within the fields'
-    bounds: of decode the instances' size changes, of others their number. Raises SpecError."""
+    """The scenario resized to at most `npus` NPUs, its pools in proportion and within fields'
+    bounds. In decode the size of instances changes, in other pools their number. Raises
+    SpecError."""
     pools_used = sorted(seated_pools(scenario))  # prefill last: it takes what decode leaves
     npus_now, npus_left = sum(count * size for _, count, size in pools_used), npus
     if npus < len(pools_used):
@@ -62,8 +63,8 @@ def save_linked_machine(store: Store, scenario: Scenario) -> None:
 
 
 def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str = "") -> Supernode:
-    """The supernode of a recipe as sold, or of a stored machine by its name or digest; chip: used
-    if its dies per NPU fit. Raises HardwareError."""
+    """The supernode of a recipe as sold, or of a stored machine by its name or digest; chip: taken
+    for a stored machine if it has as many dies per NPU. Raises HardwareError."""
     if name in recipe_names(facts):
         fields_as_sold = as_sold(name, facts)
         return Supernode.model_validate({k.partition(".")[2]: v for k, v in fields_as_sold.items()})
@@ -80,7 +81,8 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
 
 
 def machine_fields(name: str, facts: Facts, chip: str) -> dict[str, Any]:
-    """Fields by path that choose a sold or stored machine; chip: stays if its dies per NPU fit."""
+    """Fields by path that choose a machine as sold, or a stored one; chip: the present one, which
+    stays if it has as many dies per NPU as the stored machine."""
     if name in recipe_names(facts):
         return as_sold(name, facts)
     supernode = supernode_of(name, facts, open_store(), chip)
@@ -88,7 +90,7 @@ def machine_fields(name: str, facts: Facts, chip: str) -> dict[str, Any]:
 
 
 def fitting_chip(machine: ImportedMachine, facts: Facts, preferred: str) -> str:
-    """Name of a chip with the machine's dies per NPU: `preferred` if it or none has, or another."""
+    """Name of a chip with as many dies per NPU as the machine; `preferred` if it or none fits."""
     fitting_chips = [chip for chip in facts.names("chips")
             if facts[f"chips.{chip}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
     return preferred if preferred in fitting_chips or not fitting_chips else fitting_chips[0]

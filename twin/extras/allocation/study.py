@@ -118,8 +118,9 @@ def allocated_shares(
     facts: Facts, supernodes: Sequence[int] = (), means: Sequence[float] = (),
     deployment: Scenario | None = None, seed: int = 1,
 ) -> Shares:  # fmt: skip
-    """Mean allocated share of the NPUs by mix of blocks and supernode size; None: a block does not
-    fit. means: NPUs of a block; deployment: its instances are a mix, too. Raises HardwareError."""
+    """Mean allocated share of the NPUs by mix of blocks and supernode size; None if a block does
+    not fit. means: mean NPUs of a block, of a mix each; deployment: its instances are a further
+    mix. Raises HardwareError."""
     block_sizes = facts["allocation.block_sizes"].value
     mixes: dict[str, Mix] = {
         f"blocks of {mean:g} NPUs": mix_of_mean(block_sizes, mean)

@@ -91,7 +91,7 @@ def _too_large_text(name: str, limit: int) -> str:
 
 
 def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
-    """The array of an .npy file, or of an .npz archive its only one or logical_count."""
+    """The array of an .npy file, or of an .npz archive: `logical_count` or its only one."""
     try:
         array = np.load(io.BytesIO(data))
         if isinstance(array, np.lib.npyio.NpzFile):
@@ -201,9 +201,9 @@ def _checked_table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
 
 
 def _loads_of_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
-    """Lower bounds of loads f8[layers, experts], mean 1, for which greedy copying makes a placement
-    [ranks, layers, experts], and a note: r copies need load / mean >= (r - 1) experts / slots. The
-    other experts share the rest evenly."""
+    """(loads, note): the least loads f8[layers, experts], mean 1, for which greedy copying makes a
+    placement [ranks, layers, experts]. An expert of r copies has (r - 1) experts / slots or more;
+    the other experts share the rest evenly."""
     copies = array.sum(axis=0, dtype=np.float64)
     experts = copies.shape[1]
     layer_slots = copies.sum(axis=1, keepdims=True)

@@ -95,7 +95,8 @@ class Space:
         return np.array([self.answer(row, fitted_facts) / row.value - 1.0 for row in rows])
 
     def fit(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
-        """Constants by name, to four figures, of least squared `residuals`; begin: x at first."""
+        """Constants by name, to four figures, of the least sum of squared `residuals`; begin: first
+        x."""
         solution = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
         return {name: float(f"{value:.4g}") for name, value in self.values(solution.x).items()}
 
@@ -227,14 +228,15 @@ def cross_validate(
 
 
 def _jacobian(space: Space, x: Vector, errors: Vector, difference: float = DIFFERENCE) -> Vector:
-    """Derivatives f8[rows, constants] of the errors by scaled constants at x; errors: at x."""
+    """Derivatives f8[rows, constants] of errors by scaled constants at x; errors: those at x
+    itself."""
     steps = np.diag(np.where(x < 0.5, difference, -difference))
     return np.array([(space.errors(x + step) - errors) / step.sum() for step in steps]).T
 
 
 def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[int]) -> Vector:
-    """Scaled constants f8[constants] fitted to the rows with these indices, from the fit's own
-    start; slopes: the Jacobian for each step; weights: of all rows."""
+    """Scaled constants f8[constants] fitted to the rows with these indices, beginning at the start
+    of a fit; slopes: the Jacobian for each step; weights: of all rows."""
     start = space.start
 
     def residuals(x: Vector) -> Vector:

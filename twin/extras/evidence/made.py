@@ -72,7 +72,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A figure, and the change of the row that its change moves most."""
+    """The row that a change of a figure moves most, and by which share."""
 
     name: str
     kind: str
@@ -180,7 +180,7 @@ def skew_sentence(facts: Facts) -> str:
 
 
 def with_default_skew(row: Row) -> Row:
-    """The row with experts as skewed as the default, not as was chosen for it."""
+    """The row with the default expert skew in place of the one that was chosen for it."""
     scenario, against = (
         {path: value for path, value in settings.items() if path != "experts.skew"}
         for settings in (row.scenario, row.against or {})

@@ -59,8 +59,9 @@ class Served:
         return self.observed.tpot[~np.isnan(self.observed.tpot)]
 
     def hourly_sums(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:
-        """Sums by hour of the fleet, f8[hours] each, of a run that begins at its second `begin_s`:
-        arrivals, finished requests, those within the SLO, TPOT (s), requests with a TPOT."""
+        """Sums by hour of the fleet, f8[hours] each, of a run that begins at second `begin_s` of
+        it: 'requests' (arrivals), 'finished', 'met' (within the SLO), 'tpot_s' (s), 'answers'
+        (finished requests that have a TPOT)."""
         run = Observed(
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
@@ -164,8 +165,8 @@ class FleetScenarios:
 def find_scenarios(
     fleet: Fleet, named: Named, facts: Facts, left: Callable[[Scenario], int | None]
 ) -> FleetScenarios:
-    """Scenarios of a fleet so far; named: finds one by name; left: number of unfinished requests at
-    the end of a scenario's run, None without a run. Raises FleetError, SpecError."""
+    """Scenarios of a fleet known so far; named: finds one by name; left: number of unfinished
+    requests at the end of a scenario's run, None without a run. Raises FleetError, SpecError."""
     spans, no_loss_spans = spans_of(fleet, named, facts, left), None
     if fleet.lost:
         no_loss_fleet = fleet.model_copy(update={"lost": ()})
@@ -178,7 +179,8 @@ def fleet_answer(
     fleet: Fleet, named: Named, run: Callable[[Sequence[Scenario]], Iterator[Served]],
     facts: Facts | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The answer of a fleet as plain values, of runs by `run`. Raises FleetError, SpecError."""
+    """The answer of a fleet as plain values; named: scenario by name; run: yields a run of each
+    scenario. Raises FleetError, SpecError."""
     run_by_digest: dict[str, Served] = {}  # by the digest of their scenario
 
     def requests_left(s: Scenario) -> int | None:
@@ -304,7 +306,7 @@ def _by_hour(runs: Sequence[tuple[float, Served]], hour_s: float, hours: int) ->
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
 
     def ratios(top: str, base: str) -> list[float | None]:
-        """The sum `top` over the sum `base` by hour; None where the second is 0."""
+        """The sum `top` divided by the sum `base` in each hour; None where `base` is 0."""
         return list(map(quotient, totals[top].tolist(), totals[base].tolist()))
 
     req_per_s = (totals["requests"] / hour_s).tolist()

@@ -57,8 +57,8 @@ class Burst:
 
 @dataclass
 class Layout:
-    """Shares of traffic of each supernode of a fleet. Each supernode of a unit has a share of a
-    region's traffic: f8[spans, regions, units], and f8[regions, units] while none is lost."""
+    """Units of a fleet, and `share`: what one supernode of each unit gets of each region's traffic,
+    f8[spans, regions, units]; `whole`, f8[regions, units], is the same while none is lost."""
 
     traffic: Scenario  # at the rate of the whole fleet
     kinds: tuple[Scenario, ...]
@@ -205,7 +205,8 @@ def _hash_score(tenant: str, kind: str, number: int, weight: float) -> float:
 def _traffic_shares(
     fleet: Fleet, units: Sequence[Unit], traffic: Scenario, alive: np.ndarray
 ) -> np.ndarray:
-    """Share of each region's traffic by supernode, f8[regions, units]; alive: units not lost."""
+    """Share of each region's traffic of one supernode of each unit, f8[regions, units]; alive:
+    bool[units], False for lost ones."""
     region_names = [area.name for area in fleet.regions] or [""]
     may_take = np.array([[fleet.kinds[unit.kind].region in ("", name) for unit in units]
                       for name in region_names])  # fmt: skip
@@ -245,7 +246,7 @@ class Span:
 
 @dataclass(slots=True)
 class Spans:
-    """All spans of a fleet; while a lost one's requests are unknown, those that determine them."""
+    """Spans of a fleet: all; or only the one that tells how many requests a lost supernode had."""
 
     layout: Layout
     spans: list[Span] = field(default_factory=list)
@@ -344,7 +345,7 @@ class _SpanBuilder:
     def _scaled_profile(
         self, u: int, region: int, begin_s: float, end_s: float
     ) -> tuple[float, dict[str, Any]] | None:
-        """(mean req/s, profile) of unit u, cut out of one region's profile; or None."""
+        """(mean req/s, profile) of unit u, cut out of a region's profile; None if impossible."""
         layout, workload = self.layout, self.layout.regions[region]
         profile, is_whole = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
         if profile.pieces or not (is_whole or profile.shape in (*DAILY, "constant")):
@@ -364,7 +365,7 @@ class _SpanBuilder:
         }
 
     def _table_profile(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
-        """(mean req/s, profile as a table) of unit u: of several regions or part of a profile."""
+        """(mean req/s, profile as a table) of unit u, for several regions or part of a profile."""
         layout, profile = self.layout, self.layout.traffic.workload.profile
         changes_s = {
             profile.at_s,

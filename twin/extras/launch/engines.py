@@ -64,7 +64,7 @@ class Worker:
 
     @property
     def batch(self) -> int:
-        """Requests of a data-parallel rank in one pass, at most; each stage has another part."""
+        """Most requests of a data-parallel rank in a pass: each stage has a part of them."""
         return -(-self.sequences // self.stages)
 
     @property

@@ -283,7 +283,8 @@ class _Config:
         }  # fmt: skip
 
     def _layers_of_kind(self, kind: str, layers: int) -> int:
-        """Number of `layers` of a kind, if all others attend to all tokens. Raises ConfigError."""
+        """Number of layers of a kind; layers: number of all. Raises ConfigError if another layer
+        does not attend to all tokens."""
         kinds = self.table.get("layer_types")
         allowed = ("full_attention", kind)
         if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*allowed}:
@@ -372,7 +373,7 @@ class _Config:
         return Fact(value, "", f"{name} of {self.file}", "a")
 
     def _derive(self, value: int | str, source: str) -> Fact:
-        """A fact that follows from other fields of the config (mark d); source: from which."""
+        """A fact that follows from other fields of the config (mark d); source: their names."""
         return Fact(value, "", source, "d")
 
     def _fail(self, name: str, problem: str) -> NoReturn:

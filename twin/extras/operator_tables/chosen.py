@@ -139,7 +139,8 @@ def chip_toml(fits: Iterable[Fitted], source: str, links: Mapping[str, float] | 
 
 
 def _host_toml(fit: Fitted, source: str) -> str:
-    """TOML of the host's us for a part of a layer launched kernel by kernel; source: of tables."""
+    """TOML of the host's time (us) for a part of a layer that is launched kernel by kernel; source:
+    where tables are."""
     origin = {"source": f"{source}: {fit.name}", "mark": "d"}
     lines = [_toml("host", round(1e6 * fit.facts["host"]), "us", origin),
             _held_back_line("held_back", fit, origin)]  # fmt: skip

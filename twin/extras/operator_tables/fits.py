@@ -119,13 +119,13 @@ def computed_rows(rows: Floats, tile: tuple[int, int]) -> Floats:
 
 
 def _roofline_s(computing: Floats, moving: Floats, power: float) -> Floats:
-    """Seconds of computing and moving together: the longer, with a corner that `power` sharpens."""
+    """Seconds of computing and moving together: about the longer; `power` sharpens the corner."""
     return np.asarray((computing**power + moving**power) ** (1.0 / power))
 
 
 def _gemm_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = False) -> list[Part]:
-    """Part to fit: one product of m rows with k x n weights, by start s, shares of peak and memory;
-    fmt: number format; has_scales: also by bytes that scaling moves for each value of a row."""
+    """Part to fit: a product of m rows with k x n weights. Parameters: start (s), shares of peak
+    and memory bandwidth; with `has_scales` also bytes that scaling moves per value of a row."""
     wide_rows = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
@@ -157,7 +157,7 @@ def _tile_candidates(predict: Callable[..., Floats]) -> Candidates:
 
 
 def _grouped_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Parts to fit, by kernel, of a die's products gate, up and down, equal rows per expert."""
+    """Parts to fit, one a kernel: a die's products gate, up and down with equal rows per expert."""
     even_rows = rows.filter(
         pl.col("distribution").is_in(["balanced", "uniform"])
         & (pl.col("inter_size") / pl.col("moe_tp_size") >= 256) & (pl.col("num_experts") >= 32)
@@ -179,7 +179,7 @@ def _grouped_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _grouped_part(
     name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str, ordered: bool = False
 ) -> Part:
-    """Part to fit: grouped products of kernel `name`; ordered: with the sort of rows by expert."""
+    """Part to fit: grouped products of kernel `name`; ordered: they include sorting by expert."""
     hidden, inner, tp, top_k, experts, tokens, ep, latency_ms = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",
@@ -239,8 +239,9 @@ def _mla_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _core_part(
     computed: str, compute_s: Floats, moving_s: Floats, latency_ms: Floats, begin: Begin
 ) -> Part:
-    """Part to fit: a decode attention core in the format `computed`, by start s, shares of peak and
-    memory, sharpness of the roof; compute_s, moving_s: at the peaks; latency_ms: measured."""
+    """Part to fit: a decode attention core in the format `computed`. Parameters: start (s), shares
+    of peak and memory bandwidth, sharpness of the roof. compute_s, moving_s: seconds at the peaks;
+    latency_ms: measured."""
 
     def predict(values: Mapping[str, float], power: float) -> Floats:
         """Seconds f8[rows] by the `values` of parameters; power: sharpness of the roof."""
@@ -272,7 +273,7 @@ def _prompt_core(
     values: float, is_chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
     """Part to fit: a prefill attention core of whole prompts. values: of a query-key pair and head;
-    is_chosen: filter of rows. Parameters: start s, share of peak, further pairs per token."""
+    is_chosen: filter of rows. Parameters: start (s), share of peak, further pairs per token."""
     columns = ("num_heads", "batch_size", "isl", "latency")
     heads, batch, isl, latency_ms = _columns(rows.filter(is_chosen), *columns)
     pair_s = heads * 2.0 * values / peaks.flops["bf16"]
@@ -329,7 +330,8 @@ def _collective(
 
 
 def _faster_s(sent_bytes: Floats, values: Mapping[str, float]) -> Floats:
-    """Seconds of the faster of two kernels; the second begins `later` s on, `gain` times faster."""
+    """Seconds of the faster of two kernels: the second starts `later` s later and has 1 + `gain`
+    times the rate; values: parameters by name."""
     wire_s = sent_bytes / values["rate"]
     return np.asarray(
         values["start"] + np.minimum(wire_s, values["later"] + wire_s / (1.0 + values["gain"]))
@@ -337,7 +339,7 @@ def _faster_s(sent_bytes: Floats, values: Mapping[str, float]) -> Floats:
 
 
 def _start_and_rate(sent_bytes: Floats) -> Candidates:
-    """The one candidate that predicts start (s) plus `sent_bytes` over rate (bytes/s)."""
+    """The one candidate: it predicts start (s) plus `sent_bytes` divided by rate (bytes/s)."""
     return [(lambda values: np.asarray(values["start"] + sent_bytes / values["rate"]), {})]
 
 

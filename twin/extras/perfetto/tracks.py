@@ -249,7 +249,8 @@ def event_marks(
 def counter_events(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
 ) -> Iterator[list[Event]]:
-    """Yield counters, means of windows, of run and instances; most: events, else every n-th."""
+    """Yield counters (means of windows) of the run and of each instance; most: largest number of
+    events, for which only every n-th window is taken."""
     most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for counter, columns in WINDOW_COUNTERS.items():
         yield _counter(Track(RUN), counter, tables["windows"], columns, (begin_s, end_s), most)

@@ -171,7 +171,8 @@ def _json(value: object) -> str:
 
 
 def _write_streams(sink: _Events, instance: Instance, plan: Timeline) -> None:
-    """Write an instance's layers on tracks of its streams until the file is full; plan: a pass."""
+    """Write an instance's layers on tracks of its streams until the file is full; plan: timeline of
+    a pass."""
     pass_events = 0
     for iteration in instance.passes:
         if pass_events > sink.room:  # not even made

@@ -50,7 +50,8 @@ def table(
     heads: Sequence[str], rows: Iterable[Sequence[Part]], right: Sequence[int] = (),
     of_text: Sequence[int] = (),
 ) -> Part:  # fmt: skip
-    """A table that scrolls if it is too wide; right: columns of numbers; of_text: of sentences."""
+    """A table that scrolls if it is too wide; right: indices of columns with numbers; of_text: of
+    columns with sentences."""
 
     def cell(kind: str, k: int, part: Part) -> Element:
         """A cell of column k: kind is "td" or "th"; its class is that of numbers or sentences."""
@@ -89,7 +90,7 @@ def fold(summary: str, *contents: Part) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of a chart by x: connected, or marked, each with a number and a text."""
+    """Points of a chart: joined by a line, or marked, with a label and a hover text each."""
 
     name: str
     points: Sequence[Point]

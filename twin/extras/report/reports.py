@@ -117,7 +117,7 @@ def averaged_points(x: pl.Series, y: pl.Series) -> Sequence[Point]:
 
 
 def _latency_charts(run: Run) -> Iterable[Part]:
-    """Yield charts of the cumulative share of requests over TTFT and TPOT, with the SLO."""
+    """Yield a chart for TTFT and one for TPOT: cumulative share of requests, and the SLO."""
     requests, scenario = run.tables.get("requests"), run.scenario
     if requests is None or not requests.height:
         return

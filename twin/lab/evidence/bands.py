@@ -68,7 +68,7 @@ class Error:
 
     @property
     def first_or_today(self) -> float:
-        """First error of the row, or today's without one: ln(the twin's speed / published)."""
+        """First error of the row, or else today's: ln(speed of the twin / published speed)."""
         return self.today if self.first is None else self.first
 
 
@@ -112,7 +112,7 @@ def stack_of(row: Row) -> str:
 
 
 def log_speed(row: Row, error: float) -> float:
-    """ln of the twin's speed over the published one, from a row's error (twin / published - 1)."""
+    """ln(speed of the twin / published speed) from a row's error (twin / published - 1)."""
     return math.log1p(error) if row.measure.split(".")[-1] in RATES else -math.log1p(error)
 
 
@@ -232,10 +232,10 @@ class Bands:
 def _variance_factors(
     projection: Vector, todays: Vector, firsts: Vector, errors: Sequence[Error]
 ) -> dict[Hashable, float]:
-    """Factors on a band's variance by quantity (None: of all) with which MOST first errors lie
-    within bands made without the row's system or source (closed form: Dubrule; by groups: Barber et
-    al., Annals of statistics 49, 2021); {None: 1} with one system and source; without quantities of
-    fewer than PRIOR rows. projection: f8[rows, rows]; todays, firsts: scaled errors."""
+    """Factor on a band's variance, by quantity (key None: all), with which a share MOST of first
+    errors lies in bands made without the row's system or source. Quantities of fewer than PRIOR
+    rows are left out; {None: 1} with one system and source. projection: f8[rows, rows]; todays,
+    firsts: scaled errors. (Dubrule; by groups: Barber et al., Annals of statistics 49, 2021)"""
     residuals = projection @ todays
     deviations_by_key: dict[Hashable, list[float]] = {}
     for by in (by_system, by_source):
@@ -261,7 +261,8 @@ def _variance_factors(
 
 
 def _error_scales(first_errors: Sequence[Error]) -> dict[Hashable, float]:
-    """Root mean square first error by quantity, over systems, with PRIOR rows of the worst one."""
+    """Root mean square first error by quantity, as a mean over systems and pooled with PRIOR rows
+    of the worst quantity."""
     error_squares: dict[Hashable, dict[str, list[float]]] = {}
     for error in first_errors:
         squares_by_system = error_squares.setdefault(error.levels[0], {})

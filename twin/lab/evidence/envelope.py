@@ -115,7 +115,7 @@ def _mean_prompt(config: Configuration, facts: Facts) -> Value:
 
 
 def _draft_field(name: str, config: Configuration, _facts: Facts) -> Value:
-    """Value of the field `name` of the decode section; None without draft tokens."""
+    """Value of the field `name` of the decode section; None if no draft tokens are used."""
     decode = config.scenario.deployment.decode
     return getattr(decode, name) if decode.mtp_draft_tokens else None
 
@@ -129,7 +129,8 @@ def _expert_skew(config: Configuration, facts: Facts) -> Value:
 
 
 def _reused_share(config: Configuration, facts: Facts) -> Value:
-    """Share of prompt tokens in the memory pool; None without one, with a trace or sessions."""
+    """Share of prompt tokens that the memory pool has; None without a pool, or if a trace or
+    sessions determine the share."""
     workload = config.scenario.workload
     share_varies = workload.arrivals == "trace" or workload.prefix == "sessions"
     if share_varies or not config.scenario.memory_pool.enabled:
@@ -176,7 +177,8 @@ ASPECTS = (
 
 
 def configurations(rows: Sequence[Row]) -> Iterator[Configuration]:
-    """Scenario and measured pool of each published row; two of a row that is a ratio."""
+    """Yield the configuration of each published row, and the second one of a row that is a
+    ratio."""
     for row in rows:
         pool = POOL_OF.get(row.measure.split(".")[0], "")
         yield Configuration(row.id, pool, scenario_of(row.scenario), row.args)

@@ -140,7 +140,7 @@ def _prefill_figure(parts: Sequence[str], case: MeasureInput) -> float:
 
 
 def _exchange_s(parts: Sequence[str], case: MeasureInput) -> float:
-    """Seconds of dispatch or combine (`parts`) alone, loaded evenly, with the row's stack."""
+    """Seconds of dispatch or combine (parts[0]) alone under even load, with the row's stack."""
     dies, tokens, scenario = int(case.args["ep"]), float(case.args["tokens"]), case.scenario
     facts = facts_of_stack(case.facts, scenario.deployment.stack, scenario.supernode.chip)
     return alone.exchange_alone_s(scenario, facts, parts[0], dies, tokens)
@@ -155,7 +155,7 @@ def _stream_s(parts: Sequence[str], case: MeasureInput) -> float:
 
 
 def _kernel_s(parts: Sequence[str], case: MeasureInput) -> float:
-    """Seconds of one kernel alone on a die: attention core or grouped product (`parts`)."""
+    """Seconds of one kernel alone on a die: 'attention' core, or grouped product (parts[0])."""
     costs, args = case.costs_alone, case.args
     if parts[0] == "attention":
         return alone.attention_core_s(costs, float(args["batch"]) * float(args["kv"]))
@@ -192,8 +192,9 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
 
 
 def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:
-    """Mean TPOT or TTFT (s), or tokens/s per NPU, of a benchmark from its first request on:
-    `clients` that send `prompts`, or `rate` requests/s, evenly, for `seconds` or `prompts`."""
+    """Mean TPOT or TTFT (s), or tokens/s per NPU, of a simulated benchmark from its first request
+    on. The row's arguments: `clients` or an even `rate` (requests/s), for `seconds` or
+    `prompts`."""
     overrides: dict[str, Any] = {"start": "empty", "warmup_s": 0.0, "memory_pool.enabled": False,
                              "horizon_s": float(case.args.get("seconds", HOUR_S))}  # fmt: skip
     if "rate" in case.args:
@@ -250,8 +251,8 @@ _PUBLISHED_ANSWERS: dict[Facts, list[dict[str, Any]]] = {}  # of the facts judge
 
 def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
     """Published rows (None: all) with the twin's answers: `twin` in the row's unit, `error` = twin
-    / published - 1, `judged_error` that counts (of an unseen row the first; None of a circular or
-    unstated one), `outside`: it exceeds the row's `bar`."""
+    / published - 1, `judged_error` (an unseen row's first error; None for a circular or unstated
+    row) and `outside`: whether that exceeds the row's `bar`."""
     if rows is None:
         if (judged_rows := _PUBLISHED_ANSWERS.get(facts)) is None:
             _PUBLISHED_ANSWERS.clear()
@@ -338,7 +339,7 @@ def now_text(rows: Judged) -> str:
 
 
 def _skew_clause(group: str) -> str:
-    """End of a sentence: expert skew of the supernode's rows; '' for others, or the default."""
+    """End of a sentence: expert skew of the supernode's rows; '' for other rows or default skew."""
     if group != SUPERNODE:
         return ""
     skews = {scenario_of(row.scenario).experts.skew for row in load_published()

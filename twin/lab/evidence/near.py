@@ -60,7 +60,7 @@ class FigureBand:
     stale: bool  # whether the errors were stored with other facts or rows
 
     def ends(self, share: float) -> tuple[float, float]:
-        """Ends of the band that holds a share of measurements, each over the twin's figure."""
+        """(low, high) end of the band that holds a share of measurements, divided by the figure."""
         low_log, high_log = (end if self.figure.time else -end for end in self.band.ends(share))
         return math.exp(min(low_log, high_log)), math.exp(max(low_log, high_log))
 
@@ -105,7 +105,8 @@ def _is_stale(facts: Facts) -> bool:
 
 
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
-    """Headline figures of a deployment; run: of a run, without throughputs if set by arrivals."""
+    """Headline figures of a deployment; run: of a run, whose throughputs are left out if arrivals
+    determine them."""
     roles = {role for role, *_ in pools(scenario)}
     exists = {
         DECODE: bool(roles & {"decode", "colocated"}),
@@ -155,7 +156,7 @@ def _stack_label(stack: str) -> str:
 
 
 def _gap_texts(figure: Figure, scenario: Scenario, chip: str, errors: Sequence[Error]) -> list[str]:
-    """Clauses: what of a figure's regime (stack, serving mode, batch) no published row has. chip:
+    """Clauses on what no published row has of a figure's regime (stack, serving mode, batch). chip:
     its title; errors: of rows of the same quantity, stack and chip."""
     if not any(e.levels[0] == figure.quantity for e in error_record()[0]):
         return [f"no row of {figure.name} was published, so this is the band of other figures"]
@@ -235,8 +236,8 @@ def known_ratios(
 
 
 def _known_ratio(figure: Figure, one: Scenario, other: Scenario, speed_ratio: float) -> KnownRatio:
-    """Comparison of a figure of two scenarios; speed_ratio: of `one` over `other`. On the same
-    machine, stack, serving mode and model errors mostly cancel; others count as independent."""
+    """Comparison of a figure of two scenarios; speed_ratio: of `one` divided by `other`. On the
+    same machine, stack, mode and model errors mostly cancel; others count as independent."""
     errors, bands = error_record()
     levels, other_levels = _figure_levels(figure, one), _figure_levels(figure, other)
     model = one.deployment.model
@@ -251,6 +252,6 @@ def _known_ratio(figure: Figure, one: Scenario, other: Scenario, speed_ratio: fl
 
 
 def known_throughput_ratio(one: Scenario, other: Scenario, ratio: float) -> KnownRatio:
-    """Known error of a ratio of two deployments' throughputs; ratio: the first over the second."""
+    """Known error of a ratio of throughputs of two deployments; ratio: `one` divided by `other`."""
     figure = next(candidate for candidate in figures_of(one) if not candidate.time)
     return _known_ratio(figure, one, other, ratio)

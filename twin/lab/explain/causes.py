@@ -126,7 +126,8 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 
 
 def _gain(view: View, base: Expected, after: Expected) -> float:
-    """Expected score of a change: the run's figures times formula ratios of `after` to `base`."""
+    """Expected score of a change: latencies and served share of the run, scaled by the formula's
+    figures `after` it divided by those before it (`base`)."""
     before_s, after_s = base.waits_s, after.waits_s
     ttft_after = ttft_ratio = view.ttft_ratio  # as multiples of the SLO, as is `tpot_after`
     for stage, stage_share in view.ttft_shares.items():

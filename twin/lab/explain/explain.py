@@ -163,7 +163,7 @@ def _promising_options(view: View) -> list[Option]:
 
 
 def _net_gain(view: View, change: Change, gain: float) -> float:
-    """Score of a change: `gain` minus the log of its growth in NPUs; half of that if not doable."""
+    """Score of a change: `gain` minus the log of its growth in NPUs; half of it if not `doable`."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
     log_growth = math.log(max(1.0, npus[1] / npus[0]))
     return (gain - log_growth) * (1.0 if change.doable else IDEAL)

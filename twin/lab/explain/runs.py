@@ -162,7 +162,7 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
-    """Whether the gains of two seeds, (before, after) each, agree, and are clear or meet the SLO
+    """Whether two seeds' gains, (before, after) each, agree, and are clear or meet the SLO
     easily."""
     is_clear = all(
         (share_met(after) - share_met(before) >= 2 * CLEAR and attained_share(after) >= MOST)

@@ -19,8 +19,8 @@ Tables = Mapping[str, pl.DataFrame]
 
 def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, Timeline]:
     """Timelines by role of the instances that run in microbatches, at the run's mean load; may be
-    empty. A run has only the hottest die's load: its port stands for the exchange's fullest
-    link."""
+    empty. A run has only the hottest die's load: its port stands for the fullest link of the
+    exchange."""
     costs = _costs_of_run(scenario, facts, tables)
     timelines: dict[str, Timeline | None] = {}
     if costs.decode_role is not None:

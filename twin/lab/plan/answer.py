@@ -51,7 +51,7 @@ def answer_of(finish: Finish) -> dict[str, Any]:
 
 
 def gap_text(gap: float, goal: str, npus: int) -> str:
-    """Sentence on the share (`gap`) by which others may beat the best deployment (of `npus`)."""
+    """Sentence on the share (`gap`) by which others may beat the best, which has `npus` NPUs."""
     if goal == "npus":
         least_npus_text = numbered(round(npus / (1.0 + gap)), "NPU")
         return f"Of those priced none needs fewer than {least_npus_text}."
@@ -178,8 +178,8 @@ def _margins(search: Search, finalist: Finalist) -> dict[str, Any]:
 
 
 def next_step_text(search: Search, best: Candidate) -> str:
-    """Sentence on the one changed setting of `best` that carries clearly more load by formula at
-    the fewest more NPUs; '' if there is none."""
+    """Sentence on the one setting of `best` whose change gives clearly more load by formula for the
+    fewest additional NPUs; '' if there is none."""
     steps = []
     for candidate in search.space.open_candidates:
         changed_paths = [path for path, v in candidate.settings if best.changes.get(path) != v]

@@ -69,7 +69,7 @@ class Finish:
     relax: Relax | None = None  # once nothing fits
 
     def steps(self) -> Steps:
-        """Generator of scenarios to run: proves the best deployments; if none passes, relaxes."""
+        """Generator of scenarios to run: proves the best deployments, or relaxes the limits."""
         yield from self._find_finalists()
         self.finalists.sort(key=self._sort_key)
         del self.finalists[self.search.plan.finalists :]

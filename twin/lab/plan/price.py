@@ -135,7 +135,7 @@ class Curve:
 
     @property
     def _slope_s(self) -> float:
-        """Slope of TPOT between the two smallest batches, seconds per request per NPU; or 0."""
+        """Slope of TPOT at the two smallest batches, s per request per NPU; 0 with one batch."""
         if len(self.batches) < 2:
             return 0.0
         return (self.tpots_s[1] - self.tpots_s[0]) / (self.batches[1] - self.batches[0])

@@ -130,7 +130,7 @@ class Relax:
         return LEAST * rate if (yield from self._find_fit(LOAD, LEAST * rate)) else 0.0
 
     def _nearest_candidates(self) -> list[Candidate]:
-        """Simulated deployments whose limit of TTFT or TPOT has to grow least, that one first."""
+        """Simulated deployments that come nearest to their limit of TTFT or TPOT, best first."""
         slo = self.search.space.base.slo
         limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
 

@@ -70,7 +70,7 @@ class Tested:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no load is left to try: met and missed rate are close or small, or it failed."""
+        """Whether no load is worth a run: met and missed rate are close, or small, or it failed."""
         least_per_s = max(self.met_rate * CLOSE, LEAST * self.candidate.price.expected)
         return bool(self.failed) or self.missed_rate <= least_per_s
 
@@ -362,8 +362,8 @@ class Search:
 
 
 def excess_shares(points: FLOATS, x: float, y: float) -> FLOATS:
-    """Share f8[n], at least 0, by which points f8[n, 2] exceed (x, y) on the axis of the larger
-    share."""
+    """Share f8[n], at least 0, by which each of n points exceeds (x, y); points: f8[n, 2]. It is
+    taken on the axis on which it is larger."""
     return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
 
 

@@ -51,7 +51,8 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
 
 
 def scenario_at(space: Space, settings: Settings, rate: float) -> Scenario:
-    """Scenario of a deployment at a load (requests/s); a short run if steady. Raises SpecError."""
+    """Scenario of a deployment at a load (requests/s); its run is short if it begins in the steady
+    state. Raises SpecError."""
     overrides = settings | load_settings(space, settings, rate)
     if settings.get(CONTROLLER, "fixed") == "fixed" and stays_steady(space.base):
         least_span_s = LIVES * space.life_s

@@ -193,8 +193,7 @@ class Child:
         self._key = ""
 
     def answer(self, task: str, text: str, key: str = "") -> str:
-        """Result of a task (name in TASKS) on a text; key: what `stop` ends it by. Raises
-        ClusterError."""
+        """Result of a task (name in TASKS) on a text; key: for `stop`. Raises ClusterError."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._replies = SimpleQueue()

@@ -202,7 +202,8 @@ class Runner:
         return bool(running_rows or waiting_count)
 
     def _tick_cluster(self, cluster: Cluster) -> bool:
-        """Send queued runs to a cluster, stop or end others; returns whether one waits or runs."""
+        """Send queued runs to a cluster, take its answers, and end runs that do not stop; returns
+        whether a run waits or runs."""
         running_rows = self._store.runs.running_rows((), cluster=True)
         for row in self._unresponsive_rows(running_rows):
             cluster.stop([row.id])

@@ -115,7 +115,7 @@ def _kilobytes(path: Path, name: str) -> int:
 
 
 class Piped:
-    """The starting process's side of a process: sends lines to it and receives its messages."""
+    """A started process as its starter sees it: lines of JSON go in, messages come out."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], receive: Callable[[Message | None], object]

@@ -161,7 +161,7 @@ class Artefacts:
         return [path for path in files if _is_older(path, older_than_s)]
 
     def delete(self, files: Sequence[Path], hashes: Collection[str], older_than_s: float) -> int:
-        """Delete files that are still old and not named in `hashes`; returns their number."""
+        """Delete files older than an age (s) and not named in `hashes`; returns their number."""
         unused_files = [p for p in files if p.stem not in hashes and _is_older(p, older_than_s)]
         for path in unused_files:
             path.unlink(missing_ok=True)

@@ -251,7 +251,7 @@ class Runs:
         return None
 
     def release(self, run: str, owner: Owner) -> bool:
-        """Give a run back, or end one that is to stop; False if it has another owner by now."""
+        """Give a run to other processes, or end one that is to stop; False if not its owner's."""
         if self._end_run(_held_by(run, owner) & STOPPING, CANCELLED, STOPPED):
             return True
         values = {RunRow.owner: NO_OWNER, RunRow.progress: 0.0, RunRow.live: {}}

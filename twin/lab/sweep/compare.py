@@ -110,7 +110,8 @@ def compare(
     runs: Sequence[RunRow], scenarios: Sequence[Scenario], baseline: int = 0,
     titles: Sequence[str] = (),
 ) -> Comparison:  # fmt: skip
-    """Two to six runs against one of them (index `baseline`), titled by name. Raises SpecError."""
+    """Comparison of two to six runs with one of them (index `baseline`); titles: names to show, by
+    default the runs' own. Raises SpecError."""
     check_run_count(len(runs))
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
         raise SpecError("the baseline must be one of the runs, and each needs its scenario")
@@ -127,14 +128,8 @@ def compare(
 
 
 def change_and_verdict(name: str, value: float, base: float) -> tuple[str, str]:
-    """How far a figure is from another run's, and whether that is better, worse or the same: shares
-    in percentage points, from three times on as a factor, everything else in per cent.
-
-    >>> change_and_verdict("ttft_s_p50", 0.9, 1.0), change_and_verdict("slo_attainment", 0.8, 0.9)
-    (('−10.0 %', 'better'), ('−10.0 points', 'worse'))
-    >>> change_and_verdict("ttft_s_p50", 0.6, 0.15), change_and_verdict("tpot_s_mean", 0.05, 0.05)
-    (('× 4.0', 'worse'), ('same', 'same'))
-    """
+    """(change, verdict) of a figure `value` from another run's `base`, as words. The change is in
+    points for shares, a factor from three times on, and in per cent for everything else."""
     judgement = verdict(name, value, base)
     if judgement == "same":
         return "same", judgement
@@ -170,7 +165,7 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
 
 
 def _excuse_more_npus(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
-    """The row with verdict 'different' for runs worse only by more NPUs at the same load."""
+    """The row with 'different' in place of 'worse' for runs with more NPUs at the same load."""
     if not row.unit.endswith("per NPU"):
         return row
     base = runs[baseline].summary
@@ -194,7 +189,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
-    """Verdict of a figure against the baseline's; without a better direction, 'different'."""
+    """Verdict of a figure against the baseline's: 'different' if no direction is better, 'unknown'
+    if a figure is missing."""
     return "unknown" if value is None or base is None else verdict(name, value, base) or "different"
 
 

@@ -150,7 +150,8 @@ def _value_text(value: Any) -> str:
 def points(
     scenario: Scenario, axes: Sequence[Axis], name: Callable[[Scenario], Scenario] | None = None
 ) -> list[Point]:
-    """Points of a sweep, the last axis fastest; name: gives each its name. Raises SpecError."""
+    """Points of a sweep; values of the last axis change fastest. name: gives a point's scenario its
+    name (None: from its values). Raises SpecError."""
     if not 1 <= len(axes) <= AXES_MAX or len({axis.path for axis in axes}) < len(axes):
         raise SpecError("a sweep goes over one field, or over two different ones")
     point_count = math.prod(len(axis.values) for axis in axes)
@@ -192,7 +193,8 @@ def run_points(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | Non
 
 
 def broken_limits(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
-    """Figures of a run outside the SLO, with limits (SI): a p99, or the share that met it."""
+    """(metric, limit in SI) of each figure that misses the SLO: p99 values, or the share that met
+    it; empty if the SLO is met or there are no figures."""
     if meets_slo(scenario, summary) is not False:
         return []
     required_share = scenario.slo.share
@@ -214,7 +216,7 @@ def meets_slo(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
 
 
 def knees(met: Sequence[bool | None]) -> list[int]:
-    """Indices before each change between SLO met and missed; met: by point, None if unknown."""
+    """Indices of the points before each change between SLO met and missed; met: None if unknown."""
     judged_indices = [i for i, is_met in enumerate(met) if is_met is not None]
     return [i for i, j in itertools.pairwise(judged_indices) if met[i] != met[j]]
 

@@ -26,7 +26,7 @@ TIME = "a time from 0 on"
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Values by column and row."""
+    """Cells of a table by column and row, with the place of each row for errors."""
 
     size: int  # rows
     floats: Callable[[str], np.ndarray]  # f8[n]; NaN: nothing stands there, -1: no number does
@@ -51,7 +51,8 @@ class Cells:
             raise self.error_at(column, int(np.argmax(invalid)), rule)
 
     def numbers(self, column: str, rule: str, high: float, *, whole: bool = False) -> np.ndarray:
-        """Values of a column in 0..`high`, f8[n], integers if `whole`; else a TraceError."""
+        """Values f8[n] of a column. Raises TraceError if one is not within 0..`high` or, if
+        `whole`, no integer; rule: what a value must be, in words."""
         values = self.floats(column)
         is_invalid = ~((values >= 0) & (values <= high))
         if whole:
@@ -360,7 +361,7 @@ class Layout:
 
 
 def _name_numbers(names: Sequence[pl.Series]) -> np.ndarray | None:
-    """Number of each name, i8[n]: equal for equal names, unique without one; None without any."""
+    """Numbers i8[n] of names: equal for equal names, unique for missing ones; None without any."""
     every_name = pl.concat(names)
     if every_name.null_count() == len(every_name):
         return None
@@ -369,7 +370,8 @@ def _name_numbers(names: Sequence[pl.Series]) -> np.ndarray | None:
 
 
 def _root_chats(cells: Cells, roots: dict[str, str]) -> pl.Series:
-    """Root chat of each request (its session); adds to `roots`, root by chat. Raises TraceError."""
+    """Root chat of each request: its session. Adds each chat's root to `roots`. Raises
+    TraceError."""
     sessions = []
     for i in range(cells.size):
         chat, parent = cells.value("chat_id", i), cells.value("parent_chat_id", i)

@@ -75,7 +75,8 @@ class Budget:
 def open_source(
     source: str | Path | bytes, name: str | None, limits: Limits | None
 ) -> tuple[str, Limits, Iterator[Piece]]:
-    """Label, limits and pieces of a file, folder or upload (None: defaults). Raises TraceError."""
+    """(label, limits, pieces) of a file, folder or upload; limits: None for defaults. Raises
+    TraceError."""
     if isinstance(source, bytes):
         label, limits = printable(name or "upload"), limits or UPLOAD
         return label, limits, _unpack(label, _require_size(label, source, limits), limits)
@@ -122,7 +123,8 @@ def _unpack(name: str, data: bytes, limits: Limits, path: Path | None = None) ->
 def _inflate(
     name: str, data: bytes, budget: Budget, *, is_counted: bool = False
 ) -> tuple[bytes, bool]:
-    """Contents, gunzipped if gzip, and whether they were; is_counted: the budget has `data`."""
+    """(contents, whether they were gzipped) of a file; is_counted: `data` is in the budget
+    already."""
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):
@@ -158,7 +160,7 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
 
 
 def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
-    """Pieces of a tar's files, none hidden; packed: the tar was gzipped. Raises TraceError."""
+    """Yield a tar's files, except hidden ones; packed: the tar was gzipped. Raises TraceError."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for member in archive:

@@ -84,7 +84,7 @@ def other_answers_text(row: Mapping[str, Any]) -> str:
 
 
 def kind_in_words(row: Mapping[str, Any]) -> str:
-    """Kind of a row, its reason, and its first error, from before it was seen, if any."""
+    """Kind of a row with its reason and, if it has one, its first error, as text."""
     reason = row["because"] or KINDS[row["kind"]]
     if row["first_error"] is not None:
         reason += f"; first error {100 * row['first_error']:+.1f} % at {row['first_commit'][:7]}"
@@ -133,7 +133,7 @@ def row_table(rows: Rows, links: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def farthest_rows(rows: Rows) -> list[Mapping[str, Any]]:
-    """Rows that no fit and no arithmetic helped, ordered by absolute error, the largest first."""
+    """Rows of the kinds in HONEST (unseen and seen), the largest absolute error first."""
     return sorted((r for r in rows if r["kind"] in HONEST), key=lambda r: -abs(r["error"]))
 
 
@@ -193,7 +193,7 @@ def unit_suffix(row: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=4)
 def mark_counts(facts: Facts) -> dict[str, int]:
-    """Number of facts by mark of certainty, of marks in use; shared, so never changed."""
+    """Number of facts by mark of certainty, for marks in use; callers must not change it."""
     count_of = Counter(fact.mark for fact in facts.values())
     return {mark: count_of[mark] for mark in MARKS if count_of[mark]}
 

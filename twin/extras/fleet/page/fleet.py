@@ -49,12 +49,12 @@ def needed_scenarios(fleet: Fleet) -> FleetScenarios:
 
 @st.cache_resource(show_spinner=False)
 def fleets_in_progress() -> set[tuple[str, str]]:
-    """(visitor, TOML) of each fleet whose next runs begin by themselves, in whatever tab."""
+    """(visitor, TOML) of each fleet whose next runs are started automatically, for all tabs."""
     return set()
 
 
 def fleet_key(fleet: Fleet) -> tuple[str, str]:
-    """(visitor, TOML) of a fleet: its key among those whose runs begin by themselves."""
+    """Key of a fleet in `fleets_in_progress`: (visitor, TOML)."""
     return access.visitor(), fleet_to_toml(fleet)
 
 

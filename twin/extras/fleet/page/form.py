@@ -43,7 +43,8 @@ def scenario_of(name: str) -> Scenario:
 
 
 def refusal_text(error: Exception, file: str = "") -> str:
-    """An error as Markdown, with the form's labels for its fields, and the file's name as it is."""
+    """An error as Markdown, with the form's labels for its fields; file: a name in it that stays
+    unchanged."""
     text, field_of = str(error), fields(Fleet)
 
     def to_label(match: re.Match[str]) -> str:

@@ -181,7 +181,7 @@ def read_session_table(reading: Reading) -> Columns:
 def _session_rows(
     name: str, path: Path, limits: Limits, limit: int
 ) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows of prompts up to `limit` tokens, their block hashes, rows of the file)."""
+    """(checked rows of prompts up to `limit` tokens, their block hashes, number of all rows)."""
     scan = pl.scan_parquet(path)
     row_count = scan.select(pl.len()).collect().item()
     if row_count > limits.rows:

@@ -108,7 +108,7 @@ class HitCurve:
 
     @property
     def pool_bytes(self) -> float:
-        """Effective bytes of the pool: SSD has all that DRAM has, so the larger counts."""
+        """Bytes of the pool: the larger of DRAM and SSD, as SSD also holds what DRAM holds."""
         return max(self.dram_bytes, self.ssd_bytes)
 
     @property

@@ -128,7 +128,8 @@ def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
 def calibration_text(
     fit: Fit, head: Sequence[str], described: Callable[[Constant], dict[str, Any]]
 ) -> str:
-    """A fit as text of a calibration file: head: comment; described: more fields of a constant."""
+    """A fit as text of a calibration file. head: lines of its comment; described: function that
+    returns further fields of a constant."""
     table_of = {
         c.name: {"value": fit.values[c.name], "unit": c.unit, "mark": "f", "note": c.note}
         | described(c)

@@ -216,7 +216,7 @@ class Made:
 
     @property
     def moving_figure_count(self) -> int:
-        """Number of figures without a source that, a tenth more, move a judged row by over 1 %."""
+        """Number of figures without a source whose increase by a tenth moves a row by over 1 %."""
         return sum(figure.moves_rows for figure in self.figures)
 
     def tables(self) -> dict[str, list[dict[str, str]]]:

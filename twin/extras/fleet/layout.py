@@ -85,7 +85,7 @@ class Layout:
 
 def lay_out(fleet: Fleet, named: Named) -> Layout:
     """Layout of a fleet: supernodes, equal ones as one unit, and their shares of traffic; named:
-    scenario of a name. Raises FleetError, SpecError with one sentence."""
+    finds a scenario by name. Raises FleetError, SpecError with one sentence."""
     kinds = tuple(named(kind.scenario) for kind in fleet.kinds)
     traffic = _fleet_traffic(fleet, named(fleet.traffic) if fleet.traffic else kinds[0])
     _refuse_contradictions(fleet, traffic, kinds)
@@ -181,7 +181,8 @@ def _units_of_fleet(fleet: Fleet, traffic: Scenario) -> list[Unit]:
 
 
 def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
-    """Tenants' indices by supernode (kind, number), by weighted rendezvous hashing; None: all."""
+    """Indices of the tenants that each supernode (kind, number) serves, by weighted rendezvous
+    hashing; None if every supernode serves all."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
     tenants_of: dict[tuple[int, int], list[int]] = {}
@@ -391,7 +392,8 @@ class _SpanBuilder:
     def _load_edges(
         self, u: int, begin_s: float, end_s: float, more: Iterable[float]
     ) -> np.ndarray:
-        """Times f8[n] (s) from begin to end at which unit u's load may change; more: further."""
+        """Times f8[n] (s) from begin to end at which unit u's load may change, and those in
+        `more`."""
         inner_s = {*self.layout.edges.tolist(), *more}
         for burst in self.layout.bursts:
             if burst.rate[u]:

@@ -69,7 +69,7 @@ class Worker:
 
     @property
     def graph_sizes(self) -> list[int]:
-        """Token counts of passes with captured graphs: up to the largest batch, 16 sizes."""
+        """Token counts of passes whose graphs are captured: 16 sizes up to the largest batch."""
         request_tokens, requests = 1 + self.drafts, self.batch
         return sorted({request_tokens * max(1, round(requests * k / 16)) for k in range(1, 17)})
 

@@ -377,7 +377,7 @@ class _Config:
         return Fact(value, "", source, "d")
 
     def _fail(self, name: str, problem: str) -> NoReturn:
-        """Raise ConfigError with the field, its value and the problem, as 'must be 1'."""
+        """Raise ConfigError with the field, its value and the problem, like 'must be 1'."""
         value = self.table.get(name)
         value_text = "" if value is None or problem.startswith("is ") else f" = {str(value)[:40]}"
         raise ConfigError(f"{self.file}: {name}{value_text} {problem}")

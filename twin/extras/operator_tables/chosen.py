@@ -89,7 +89,7 @@ def _is_fused(fit: Fitted) -> bool:
 
 
 def _is_good_enough(fit: Fitted) -> bool:
-    """Whether a fit has small enough errors, and enough of the peak that binds it, for facts."""
+    """Whether a fit may give facts: small errors, and a high share of the peak that limits it."""
     peak_name = "bandwidth" if fit.format in PACKED else BINDS.get(fit.operator)
     is_high_enough = peak_name is None or fit.facts[peak_name] >= FALLBACK
     error_max = SUMS if fit.operator in COLLECTIVES else WORTH

@@ -220,7 +220,8 @@ def _grouped_part(
 
 
 def _mla_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Parts to fit: decode's latent attention core, 64 and 128 heads, from 1,024 cached tokens."""
+    """Parts to fit: decode's latent attention core of 64 or 128 heads, from 1,024 cached tokens
+    on."""
     context = pl.col("isl") + pl.col("step")
     core_rows = rows.filter(pl.col("num_heads").cast(pl.Int64).is_in([64, 128]) & (context >= 1024))
     columns = ("num_heads", "batch_size", "isl", "step", "latency")
@@ -272,8 +273,9 @@ def _gqa_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _prompt_core(
     values: float, is_chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
-    """Part to fit: a prefill attention core of whole prompts. values: of a query-key pair and head;
-    is_chosen: filter of rows. Parameters: start (s), share of peak, further pairs per token."""
+    """Part to fit: a prefill attention core of whole prompts. values: dimensions of a head's key
+    and value together; is_chosen: filter of rows. Parameters: start (s), share of peak, further
+    pairs per token."""
     columns = ("num_heads", "batch_size", "isl", "latency")
     heads, batch, isl, latency_ms = _columns(rows.filter(is_chosen), *columns)
     pair_s = heads * 2.0 * values / peaks.flops["bf16"]
@@ -313,9 +315,10 @@ def _contiguous_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _collective(
     chosen: pl.Expr, passes: float, start: float, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
-    """Parts to fit: collectives of 1 KB to 256 MB by dies, of the faster of two kernels; chosen:
-    filter of rows; passes: how often a message's bytes leave a die; start: seconds. A message's
-    size is its number of values: in NCCL's table half the bytes take half the time."""
+    """Parts to fit, one for each number of dies: collectives of 1 KB to 256 MB by the faster of two
+    kernels. chosen: filter of rows; passes: how often a message's bytes leave a die; start: first
+    guess of the start (s). A message's size is its number of values: in NCCL's table half the bytes
+    take half the time."""
     start_values = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
     parts: list[Part] = []
     sized_rows = rows.filter(chosen & pl.col("message_size").is_between(1 << 9, 1 << 27))
@@ -344,7 +347,8 @@ def _start_and_rate(sent_bytes: Floats) -> Candidates:
 
 
 def _exchange_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Parts to fit: dispatch (FP8), combine (BF16) inside and across nodes; start s, bytes/s."""
+    """Parts to fit: dispatch (FP8) and combine (BF16), inside a node and across nodes. Parameters:
+    start (s), rate (bytes/s)."""
     parts: list[Part] = []
     chosen_rows = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for is_across in (False, True):

@@ -132,7 +132,7 @@ def span_of(run: watched.Source, begin_s: float | None, end_s: float | None) -> 
 
 @contextmanager
 def _open_sink(to: Path | Sink) -> Iterator[Sink]:
-    """Output stream of a path, compressed if that ends in .gz; a stream as it is."""
+    """Yield the output stream of a path, compressed if the path ends in .gz, or a given stream."""
     if not isinstance(to, Path):
         yield to
         return

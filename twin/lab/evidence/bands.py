@@ -206,8 +206,8 @@ class Bands:
         self._priors = _variance_factors(projection, todays, first, self.errors)
 
     def band(self, levels: Levels) -> Band:
-        """Band of a figure with these levels (`tree_leaf`), where its error is expected; for a
-        stack without rows, that of all other systems."""
+        """Band in which a figure's error is expected; levels: of the figure, as `tree_leaf` returns
+        them. A stack without rows gets the band of all other systems."""
         leaf_codes = [ids.get(levels[: depth + 1], -1) for depth, ids in enumerate(self._numbers)]
         shared_levels = (self._codes == leaf_codes).sum(axis=1)
         covariance = self._variogram[0] - self._variogram[shared_levels]
@@ -358,8 +358,8 @@ class Coverage:
 def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
-    """Shares of errors that lie within the rows' bands (by row id): of all rows, then by quantity.
-    seen: of rows whose figure was known when choices were made; else first errors."""
+    """Shares of errors inside the bands (by row id): of all rows, then of each quantity. seen:
+    today's errors of rows in sight; else first errors."""
     judgements = [error for error in errors if error.row in bands and (error.first is None) == seen]
     errors_by_quantity = {"all": judgements}
     for error in judgements:

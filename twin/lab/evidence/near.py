@@ -192,7 +192,8 @@ def bands_by_run(
 
 
 def bands_text(bands: Sequence[FigureBand]) -> str:
-    """Bands of MOST figures in words: 'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)'."""
+    """Bands that hold MOST measurements, in words: 'TPOT −21 to +28 %, TTFT −40 to +85 %
+    (extrapolated)'."""
     return ", ".join(
         f"{band.figure.name} {band.percents(MOST)}{' (extrapolated)' if band.extrapolated else ''}"
         for band in bands

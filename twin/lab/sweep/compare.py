@@ -38,7 +38,8 @@ class Paired:
     half: float  # half of its 95 % interval
 
     def text(self, name: str) -> str:
-        """The difference of a figure (key `name`): '−8.2 ± 1.3 %', or that it is chance."""
+        """Text of the difference of a figure (key `name`): '−8.2 ± 1.3 %', or 'equal within
+        noise'."""
         metric = metric_of(name)
         scale, unit = 1.0, metric.unit
         if metric.kind == "share":
@@ -128,8 +129,8 @@ def compare(
 
 
 def change_and_verdict(name: str, value: float, base: float) -> tuple[str, str]:
-    """(change, verdict) of a figure `value` from another run's `base`, as words. The change is in
-    points for shares, a factor from three times on, and in per cent for everything else."""
+    """(change, verdict) in words of a figure `value` against `base`, another run's. The change is
+    in points for shares, a factor from three times `base` on, in per cent for everything else."""
     judgement = verdict(name, value, base)
     if judgement == "same":
         return "same", judgement

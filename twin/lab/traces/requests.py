@@ -385,7 +385,8 @@ def _root_chats(cells: Cells, roots: dict[str, str]) -> pl.Series:
 
 
 def _json_format(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
-    """A format of JSON lines with a `key`; tells: what it holds; layout: options of `Layout`."""
+    """A format of JSON lines that is recognised by `key` in its text; tells: what it holds besides
+    lengths; layout: options of `Layout`."""
     column_names = ("timestamp", "input_length", "output_length")
     reader = Layout(*column_names, **layout, opened=json_cells).read
     return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, reader)

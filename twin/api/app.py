@@ -5,7 +5,7 @@ or not this visitor's, 413 too large, 422 a scenario that cannot be, 409 what th
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse, Response
@@ -296,28 +296,21 @@ def _run_state(store: Store, run: str) -> Run:
 
 
 def with_body_limit(app: ASGIApp) -> ASGIApp:
-    """Wrap an app: it refuses a body of more than MOST_BYTES with 413, without reading the rest."""
+    """The app behind a limit: a body of more than MOST_BYTES is refused with 413 as it arrives."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body up to the limit, then call the app; refuse a larger body with 413."""
-        if scope["type"] != "http":
-            return await app(scope, receive, send)
-        body = b""
-        while True:
+        """Call the app, which reads the body by parts that are counted."""
+        received_bytes = 0
+
+        async def receive_counted() -> Message:
+            """The next part of the request; raises HTTPException once the body is too long."""
+            nonlocal received_bytes
             message = await receive()
-            body += message.get("body", b"")
-            if len(body) > MOST_BYTES:
-                refusal = JSONResponse({"detail": f"a request has at most {MOST_BYTES} bytes"}, 413)
-                return await refusal(scope, receive, send)
-            if not message.get("more_body"):
-                break
-        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+            received_bytes += len(message.get("body", b""))
+            if received_bytes > MOST_BYTES:
+                raise HTTPException(413, f"a request has at most {MOST_BYTES} bytes")
+            return message
 
-        async def receive_again() -> Message:
-            """The first call returns the whole body as one message; later calls return what the
-            connection sends next."""
-            return next(messages, None) or await receive()
-
-        return await app(scope, receive_again, send)
+        await app(scope, receive_counted, send)
 
     return answer

@@ -24,7 +24,7 @@ from twin.scenario import (
 from twin.ui.fields import (
     NAME,
     choice_label,
-    label,
+    field_of,
     options,
     rows_in_words,
     sentence,
@@ -91,7 +91,7 @@ def test_every_field_has_exactly_one_place():
 @pytest.mark.parametrize("path", PATHS)
 def test_a_field_says_its_unit_and_where_its_default_comes_from(path):
     unit = field_unit(path)
-    assert unit.lower() in label(path).lower()
+    assert unit.lower() in field_of(path).title.lower()
     assert "Default" in tooltip(path)
 
 

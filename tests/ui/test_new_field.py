@@ -24,7 +24,7 @@ from twin.scenario import (
 )
 from twin.scenario.declaration import quantity, when
 from twin.ui import session
-from twin.ui.fields import label, tooltip, why_idle
+from twin.ui.fields import field_of, tooltip, why_idle
 
 
 def forget_scenarios():
@@ -87,7 +87,7 @@ def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):
     assert "| `grace_s` | 3 | s | 0 to 10 | Grace period: How long a request" in field_table()
     assert [row["field"] for row in ask.fields_like("grace period")] == ["grace_s"]
     assert "grace_s" in form_groups("deployment")["Routing"]
-    assert label("grace_s") == "Grace period (s)" and "a test" in tooltip("grace_s")
+    assert field_of("grace_s").title == "Grace period (s)" and "a test" in tooltip("grace_s")
     assert why_idle("grace_s", asked) == "only with Serving mode: Colocated"
     [change] = input_rows(ask.scenario_and_trace("quickstart")[0], asked)
     assert (change.path, *change.values, change.unit) == ("grace_s", 3.0, 4.5, "s")

@@ -45,6 +45,17 @@ class ScenarioField:
         """Name of the form (of FORMS) that has the field, '' for none."""
         return next((form for form, groups in FORMS.items() if self.group in groups), "")
 
+    @property
+    def unit_after_label(self) -> str:
+        """The unit to write after the label: '' if the label says it ("NPUs per instance")."""
+        is_in_label = re.search(rf"\b{re.escape(self.unit)}\b", self.label, re.IGNORECASE)
+        return "" if is_in_label else self.unit
+
+    @property
+    def title(self) -> str:
+        """The label with its unit, unless the label says it: 'Request rate (req/s)'."""
+        return f"{self.label} ({self.unit_after_label})" if self.unit_after_label else self.label
+
     def accepted_text(self) -> str:
         """What the field accepts, as text: its names, a range with both ends, or its type."""
         if self.closed:

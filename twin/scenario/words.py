@@ -9,14 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from twin.scenario.declaration import DIGEST, PRINTABLE, When
-from twin.scenario.fields import (
-    ScenarioField,
-    field_info,
-    field_unit,
-    fields,
-    option_label,
-    value_text,
-)
+from twin.scenario.fields import field_info, field_unit, fields, option_label, value_text
 
 PATTERNS = {  # by pattern, and by pydantic's type of error
     DIGEST: "should be a SHA-256, 64 hexadecimal digits",
@@ -130,22 +123,6 @@ def problem_sentence(error: ValidationError, within: str = "") -> str:
         unit = {"copies": "copy", "prefixes": "prefix"}.get(unit, unit.removesuffix("s"))
     rule_text = rule_text.format(**context) or f"{limit} {unit}".rstrip()
     return f"{path} = {quoted(problem_details['input'])} {rule_text}"
-
-
-def title_of(field: ScenarioField) -> str:
-    """A field's label with its unit, unless the label says it: 'Request rate (req/s)'."""
-    unit = unit_after(field.label, field.unit)
-    return f"{field.label} ({unit})" if unit else field.label
-
-
-def unit_after(label: str, unit: str) -> str:
-    """The unit to write after a label: '' if the label says it.
-
-    >>> unit_after("NPUs per decode instance", "NPUs"), unit_after("Request rate", "req/s")
-    ('', 'req/s')
-    """
-    is_in_label = re.search(rf"\b{re.escape(unit)}\b", label, re.IGNORECASE)
-    return "" if is_in_label else unit
 
 
 def choice_label(path: str, option: Any) -> str:

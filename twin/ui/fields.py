@@ -19,7 +19,6 @@ from twin.scenario import (
     Scenario,
     ScenarioField,
     field_info,
-    field_unit,
     fields,
     form_groups,
     unmet_condition,
@@ -49,16 +48,6 @@ def field_of(path: str) -> ScenarioField:
 def form_paths() -> list[str]:
     """Paths of all fields with a form, in order."""
     return [path for form in FORMS for group in form_groups(form).values() for path in group]
-
-
-def field_name(path: str) -> str:
-    """A field's label without its unit: 'Request rate'."""
-    return field_of(path).label
-
-
-def label(path: str) -> str:
-    """A field's label with its unit: 'Request rate (req/s)'."""
-    return scenario_words.title_of(field_of(path))
 
 
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
@@ -103,9 +92,8 @@ def text_of(value: Any, path: str = "") -> str:
 
 def change_line(path: str, before: str, now: str) -> str:
     """A changed field as a line of Markdown. before, now: its old and its new value, as text."""
-    name = field_name(path)
-    unit = scenario_words.unit_after(name, field_unit(path))
-    return f"{name}: :gray[{before}] → **{now}** {unit}".rstrip()
+    field = field_of(path)
+    return f"{field.label}: :gray[{before}] → **{now}** {field.unit_after_label}".rstrip()
 
 
 def tooltip(path: str) -> str:

@@ -63,7 +63,8 @@ def _draw_page_links(page: str) -> None:
         draft = session.draft()
         search_count, _ = forms.last_search()
         useful_paths = [path for path in fields.form_paths() if not fields.why_idle(path, draft)]
-        search_texts = {p: (fields.label(p), fields.field_of(p).also) for p in useful_paths}
+        useful_fields = map(fields.field_of, useful_paths)
+        search_texts = {field.path: (field.title, field.also) for field in useful_fields}
         path = st.selectbox(
             "Find a field", useful_paths, index=None, placeholder="Find a field",
             label_visibility="collapsed", width=260, filter_mode="contains",

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from twin.hardware.imported import npus_of
 from twin.lab.sweep.compare import changed_fields
 from twin.metrics.measures import numbered
-from twin.scenario import Scenario, field_unit, npus_used, pools, sharing_pool, value_of
+from twin.scenario import Scenario, npus_used, pools, sharing_pool, value_of
 from twin.ui import fields
-from twin.ui.fields import choice_label, field_name, field_of, label, text_of
+from twin.ui.fields import choice_label, field_of, text_of
 
 WORDS = ("name", "question", "source")
 ARRIVALS, TRACE_NAME = "workload.arrivals", "workload.trace.name"
@@ -153,8 +153,8 @@ def _change_text(path: str, draft: Scenario) -> str:
         return traffic_text(draft)
     if path in fields.LISTS:
         return fields.rows_in_words(path, value, 1)
-    unit = f" {field_unit(path)}" if label(path) != field_name(path) else ""
-    return f"{field_name(path)} {text_of(value, path)}{unit}"
+    field = field_of(path)
+    return f"{field.label} {text_of(value, path)} {field.unit_after_label}".rstrip()
 
 
 def truncated(text: str, most: int) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from twin.metrics.registry import METRICS, as_text
-from twin.scenario import Scenario, field_info, field_unit, value_of
+from twin.scenario import Scenario, field_info, value_of
 from twin.scenario.fields import value_text
-from twin.scenario.words import choice_label, unit_after
+from twin.scenario.words import choice_label
 
 # Pieces of the time of a request, from ideal to actual.
 PIECES = {
@@ -44,7 +44,7 @@ def _field_text(path: str, value: Any, before: Scenario | None) -> str:
     label = field.label if field else path
     if path.startswith("admission.") and not value:
         return f"{label}: none"
-    unit = unit_after(label, field_unit(path))
+    unit = field.unit_after_label if field else ""
     values = [value] if before is None else [value_of(before, path), value]
     value_texts = [choice_label(path, v) if isinstance(v, str) else value_text(v) for v in values]
     return f"{label} {' → '.join(value_texts)} {unit}".rstrip()

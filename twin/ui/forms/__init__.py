@@ -7,7 +7,6 @@ from typing import Any
 import streamlit as st
 
 from twin.scenario import ScenarioField, form_groups
-from twin.scenario.words import title_of
 from twin.ui import fields, session
 
 # Session state: how often a field was looked for, the last one, and that its form has to open it.
@@ -44,7 +43,7 @@ def draw_group(paths: Iterable[str]) -> None:
     for path in paths:
         reason = fields.why_idle(path, scenario)
         if reason and not session.refusal(path):
-            names_by_reason.setdefault(reason, []).append(fields.field_name(path))
+            names_by_reason.setdefault(reason, []).append(fields.field_of(path).label)
             continue
         with grid.cell():
             draw_field(path)
@@ -101,7 +100,7 @@ def draw_widget(
     text. arguments: further ones for Streamlit's widget."""
     if field.kind is bool:
         st.space("xsmall")
-        st.toggle(title_of(field), value, **arguments)
+        st.toggle(field.title, value, **arguments)
     elif names is not None:
         _draw_choice(field, value, names, **arguments)
     elif field.kind in (int, float):
@@ -111,9 +110,9 @@ def draw_widget(
             number_format, step_size = "%.15g", max(1.0, step_size // 1)
         arguments |= {"value": float(value), "format": number_format, "step": step_size}
         # Without ends of its own: a number beyond them is refused in a sentence that says them.
-        st.number_input(title_of(field), **arguments)
+        st.number_input(field.title, **arguments)
     else:
-        st.text_input(title_of(field), value, max_chars=field.chars_max, **arguments)
+        st.text_input(field.title, value, max_chars=field.chars_max, **arguments)
 
 
 def _draw_choice(field: ScenarioField, value: str, names: Sequence[str], **kwargs: Any) -> None:
@@ -130,9 +129,9 @@ def _draw_choice(field: ScenarioField, value: str, names: Sequence[str], **kwarg
 
     kwargs |= {"format_func": label_of}
     if "[]" not in field.path and sum(len(label_of(o)) for o in names) <= ROW_CHARACTERS:
-        st.segmented_control(title_of(field), names, default=value, required=True, **kwargs)
+        st.segmented_control(field.title, names, default=value, required=True, **kwargs)
     else:
-        st.selectbox(title_of(field), names, list(names).index(value), **kwargs)
+        st.selectbox(field.title, names, list(names).index(value), **kwargs)
 
 
 def further_fields(form: str) -> dict[str, list[str]]:

@@ -11,7 +11,6 @@ from twin.lab.ask import scheduler_defaults, with_scheduler
 from twin.lab.controllers import VARIABLE, controller_digests
 from twin.scenario import Scenario, ScenarioField, fields, npus_used, pools, seated_pools, value_of
 from twin.scenario.fields import value_at
-from twin.scenario.words import title_of
 from twin.ui import forms, session, words
 from twin.ui.fields import change_line, choice_label, options, sentence, text_of, with_labels
 from twin.ui.formulas import place_instances
@@ -99,7 +98,7 @@ def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
 
 def config(field: ScenarioField, options: list[str] | None = None) -> Any:
     """Streamlit's configuration of a declared field's column; options: names it accepts."""
-    title = title_of(field)
+    title = field.title
     arguments: dict[str, Any] = {"help": with_labels(field.help), "required": field.required}
     if options:
         more_options = [option for option in field.options if option not in options]

@@ -14,9 +14,8 @@ from twin.lab.evidence.rows import KINDS, Row, error_limits, scenario_of
 from twin.lab.library import RECORD, published_table
 from twin.lab.machines import supernode_of
 from twin.metrics.measures import three_figures
-from twin.scenario import Scenario, field_unit, pools
-from twin.scenario.words import unit_after
-from twin.ui.fields import field_name, text_of
+from twin.scenario import Scenario, pools
+from twin.ui.fields import field_of, text_of
 from twin.ui.show import plain
 
 MARKS = {
@@ -149,9 +148,8 @@ def setting_texts(row: Row) -> list[str]:
     """Fields of the row's scenario with their values, in words, and the sizes of its operator."""
     field_texts = []
     for path, value in row.scenario.items():
-        label = field_name(path)
-        unit = unit_after(label, field_unit(path))
-        field_texts.append(f"{label}: {text_of(value, path)} {unit}".rstrip())
+        field, value_text = field_of(path), text_of(value, path)
+        field_texts.append(f"{field.label}: {value_text} {field.unit_after_label}".rstrip())
     sizes = (f"{k.replace('_', ' ')}: {shorten(v)}" for k, v in row.args.items() if k != "weight")
     return [*field_texts, *sizes]
 

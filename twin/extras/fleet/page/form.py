@@ -14,7 +14,7 @@ from twin.lab.share import links
 from twin.metrics.registry import Metric
 from twin.scenario import Scenario
 from twin.scenario.fields import fields
-from twin.scenario.words import quoted, title_of
+from twin.scenario.words import quoted
 from twin.ui import forms, session
 from twin.ui.charts.base import Chart, add_heat_map, chart, empty_chart, figure, time_axis
 from twin.ui.fields import sentence
@@ -52,7 +52,7 @@ def refusal_text(error: Exception, file: str = "") -> str:
         path, row = re.sub(r"\.(\d+)\.", "[].", match[0]), re.search(r"\.(\d+)\.", match[0])
         if path not in field_of:
             return match[0]
-        return title_of(field_of[path]) + (f" (row {int(row[1]) + 1})" if row else "")
+        return field_of[path].title + (f" (row {int(row[1]) + 1})" if row else "")
 
     return sentence(re.sub(r"(?<![\w.])[a-z_]+(\.\d+\.[a-z_]+)?(?= = )", to_label, text), file)
 

@@ -29,7 +29,7 @@ from twin.scenario import Scenario, scenario_digest
 from twin.scenario.words import first_few
 from twin.ui import record, runs, session, theme, words
 from twin.ui.charts.sweep import FAR, Difference
-from twin.ui.fields import label, sentence, text_of, why_idle
+from twin.ui.fields import field_of, sentence, text_of, why_idle
 from twin.ui.link import go_to, link_page
 from twin.ui.show import csv_text, json_text, plain
 
@@ -176,7 +176,7 @@ def letter_names(names: Sequence[str]) -> list[str]:
 
 def _different_fields(compared: Comparison) -> list[tuple[str, InputRow]]:
     """(label, row) of every field that differs between the runs and may change a result."""
-    return [("Trace" if row.path == "workload.trace.name" else label(row.path), row)
+    return [("Trace" if row.path == "workload.trace.name" else field_of(row.path).title, row)
             for row in compared.inputs if row.path not in WORDS]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from twin.lab.sweep.sweep import published_points
 from twin.scenario import Scenario, SpecError, with_overrides
 from twin.ui import runs, session, words
 from twin.ui.charts import sweep as charts
-from twin.ui.fields import label, sentence, text_of
+from twin.ui.fields import field_of, sentence, text_of
 from twin.ui.link import go_to
 from twin.ui.show import download, json_text, plain, plot
 from twin.ui.toolbar import open_run
@@ -54,7 +54,8 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
     if found["tornado"]:
         with st.expander("What each choice alone does to the first"):
             st.dataframe(
-                [{"Choice": label(row["path"]), "Value": text_of(row["value"], row["path"]),
+                [{"Choice": field_of(row["path"]).title,
+                  "Value": text_of(row["value"], row["path"]),
                   "Score of the first": row["score_ratio"] if row["fits"] else None}
                  for row in found["tornado"]],
                 hide_index=True, placeholder="breaks a limit",

@@ -16,7 +16,7 @@ from twin.metrics.registry import METRICS, as_text
 from twin.scenario import FORMS, Scenario, field_unit, form_groups, value_of
 from twin.ui import charts, formulas, record, theme, words
 from twin.ui.fabric_message import draw_fabric, link_matrix, link_values
-from twin.ui.fields import field_name, text_of, why_idle
+from twin.ui.fields import field_of, text_of, why_idle
 from twin.ui.pages.run import explained
 from twin.ui.show import choose, draw_pass_times, is_dark, plain, plot, plot_all
 from twin.ui.toolbar import open_run
@@ -270,7 +270,7 @@ def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> 
     value = value_of(scenario, path) if value is None else value
     return {
         "Group": group,
-        "Field": field_name(path),
+        "Field": field_of(path).label,
         "Value": f"not used: {idle_reason}" if idle_reason else text_of(value, path),
         "Unit": "" if idle_reason else field_unit(path),
     }

@@ -27,7 +27,7 @@ from twin.scenario import Scenario, pools, scenario_digest, sharing_pool
 from twin.steady import Priced
 from twin.ui import forms, formulas, live, runs, session, theme, words
 from twin.ui.fabric_message import built, draw_fabric, machine_text
-from twin.ui.fields import label, sentence, why_idle
+from twin.ui.fields import field_of, sentence, why_idle
 from twin.ui.forms.faults import typical_faults
 from twin.ui.link import go_to, link_page
 from twin.ui.pages.playback import player
@@ -106,7 +106,7 @@ def draw_sliders(draft: Scenario) -> None:
         current_value = session.value(path)
         stop_values = sorted({type(current_value)(option) for option in stops} | {current_value})
         options = {"format_func": lambda v: f"{v:,g}"} | forms.edit_arguments(path)
-        st.select_slider(label(path), stop_values, current_value, **options)
+        st.select_slider(field_of(path).title, stop_values, current_value, **options)
         if refusal := session.latest_refusal(path):
             forms.draw_refusal(refusal)
 

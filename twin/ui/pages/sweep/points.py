@@ -17,7 +17,7 @@ from twin.scenario import Scenario, fields, scenario_digest, value_of
 from twin.ui import runs as lists
 from twin.ui import session
 from twin.ui.charts.sweep import Ran
-from twin.ui.fields import choice_label, form_paths, label, options, sentence, why_idle
+from twin.ui.fields import choice_label, field_of, form_paths, options, sentence, why_idle
 
 STARTED = "sweep-runs"  # session state: the run of each scenario that was started here
 NOW = "sweep-now"  # session state: whoever led here wants it simulated at once
@@ -62,8 +62,9 @@ def draw_axis_choice(
     first_path = url_axis.path if url_axis and url_axis.path in paths else default
     path = st.selectbox(
         "Sweep" if axis_number == 0 else "For each value of (optional)", paths,
-        index=paths.index(first_path) if first_path in paths else None, format_func=label,
-        key=f"sweep-field-{axis_number}", placeholder="Choose or search a field",
+        index=paths.index(first_path) if first_path in paths else None,
+        format_func=lambda path: field_of(path).title, key=f"sweep-field-{axis_number}",
+        placeholder="Choose or search a field",
     )  # fmt: skip
     if path is None:
         return None

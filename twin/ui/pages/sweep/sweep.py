@@ -7,7 +7,7 @@ from twin.metrics.measures import numbered
 from twin.scenario import SpecError
 from twin.ui import session, words
 from twin.ui.charts import sweep as charts
-from twin.ui.fields import field_name, sentence
+from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
 from twin.ui.runs import draw_compilation, draw_error_bands
@@ -61,7 +61,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 refused_points = [p for p in points if p.scenario is None]
 for point in refused_points[:REFUSED_SHOWN]:
     values = zip(axes, point.values, strict=True)
-    text = ", ".join(f"{field_name(axis.path)} {axis.text_of(value)}" for axis, value in values)
+    text = ", ".join(f"{axis.label} {axis.text_of(value)}" for axis, value in values)
     st.caption(f":material/block: {plain(text)}: {sentence(point.refusal)}")
 if hidden_points := refused_points[REFUSED_SHOWN:]:
     st.caption(f"And {numbered(len(hidden_points), 'point')} more that cannot be: see the table.")

@@ -40,13 +40,13 @@ STRIP = (  # column of `windows`, what it is called, unit, factor from SI
     ("waiting", "Requests waiting", "", 1.0, "router"),
     ("output_tokens_per_s", "Output", "tokens/s", 1.0, "decode"),
 )
-WAY = (  # columns of `windows` along the way of a request: what it is called, unit, colour
-    ("input_tokens_per_s", "Prompts", "tokens/s", "front_end"),
-    ("waiting", "Waiting", "", "router"),
-    ("prefill_running", "Prefill", "", "prefill"),
-    ("transfer_running", "KV transfer", "", "memory_pool"),
-    ("decode_running", "Decode", "", "decode"),
-    ("output_tokens_per_s", "Answers", "tokens/s", "decode"),
+WAY = (  # columns of `windows` along the way of a request: what it is called, unit, factor, colour
+    ("input_tokens_per_s", "Prompts", "tokens/s", 1.0, "front_end"),
+    ("waiting", "Waiting", "", 1.0, "router"),
+    ("prefill_running", "Prefill", "", 1.0, "prefill"),
+    ("transfer_running", "KV transfer", "", 1.0, "memory_pool"),
+    ("decode_running", "Decode", "", 1.0, "decode"),
+    ("output_tokens_per_s", "Answers", "tokens/s", 1.0, "decode"),
 )
 WAITING, POOL = ("front_end_queue", "router_queue", "prefill_queue"), "pool_used_fraction"
 # An open end means: until the run ends.
@@ -88,8 +88,9 @@ def player_message(
     windows = tables["windows"]
     window_count = windows.height
     has_pool = scenario.memory_pool.enabled and POOL in windows.columns
-    instance_number = {(i.role, i.index): k for k, i in enumerate(instances)}
-    series_keys, moved_bytes = _bytes_by_series(tables["traffic"], windows, instance_number)
+    names = [name for name in ("seats", "instances", "traffic", "shares") if name in tables]
+    numbered = {name: _with_numbers(tables[name], instances) for name in names}
+    series_keys, moved_bytes = _bytes_by_series(numbered["traffic"], windows)
     return {
         "nodes": net.nodes,
         "planes": net.sub_planes,
@@ -98,15 +99,15 @@ def player_message(
         "horizon_s": scenario.horizon_s,
         "warmup_s": scenario.warmup_s,
         "instances": [[i.role, i.name] for i in instances],
-        "seats": _seat_rows(tables.get("seats"), instances, windows, instance_number),
-        "measured": _figures_by_window(tables["instances"], windows, instance_number),
+        "seats": _seat_rows(numbered.get("seats"), instances, windows),
+        "measured": _figures_by_window(numbered["instances"], windows, len(instances)),
         "series": series_keys,
         "bytes": pack(moved_bytes),
-        "shares": _shares(tables["shares"], windows, series_keys, net.sub_planes, instance_number),
+        "shares": _shares(numbered["shares"], windows, series_keys, net.sub_planes),
         "capacity": pack(_capacities(tables["links"], net.nodes, net.sub_planes)),
         "traffic": TRAFFIC,
         "strip": _curves(windows, STRIP),
-        "way": _curves(windows, [(c, title, unit, 1.0, colour) for c, title, unit, colour in WAY]),
+        "way": _curves(windows, WAY),
         "pool": pack(_floats(windows[POOL])) if has_pool else "",
         "events": event_rows(tables["events"], scenario.horizon_s),
         "changes": deflate(edits_message(net)),
@@ -121,16 +122,17 @@ def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
     return np.clip(np.searchsorted(starts_s, middles_s, "right") - 1, 0, max(len(starts_s) - 1, 0))
 
 
-def _instance_numbers(frame: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]) -> Array:
-    """Number of each row's instance, i8[rows], by its (role, index); -1 if it is not placed."""
+def _with_numbers(frame: pl.DataFrame, instances: Sequence[Instance]) -> pl.DataFrame:
+    """The table with the column `number`: place of each row's instance among `instances`, or -1."""
+    number_of = {(i.role, i.index): k for k, i in enumerate(instances)}
     keys = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
-    return np.fromiter((instance_number.get(key, -1) for key in keys), np.int64, frame.height)
+    numbers = pl.Series([number_of.get(key, -1) for key in keys], dtype=pl.Int64)
+    return frame.with_columns(number=numbers)
 
 
 def _seat_rows(
-    seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
-    instance_number: Mapping[tuple[str, int], int],
-) -> list[list[int]]:  # fmt: skip
+    seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame
+) -> list[list[int]]:
     """Where each instance is: rows [instance, first die, end die, first window, end window], ends
     exclusive. seats: None if the run has no such table; then places hold for all windows."""
     if seats is None:
@@ -138,10 +140,9 @@ def _seat_rows(
                 for k, i in enumerate(instances) for first_die, last_die in i.spans()]  # fmt: skip
     starts_s = windows["t_s"].to_numpy()
     seats_of: dict[int, dict[float, list[tuple[int, int]]]] = {}
-    instances_of_rows = _instance_numbers(seats, instance_number)
-    for row, instance in zip(seats.iter_rows(named=True), instances_of_rows, strict=True):
+    for row in seats.iter_rows(named=True):
         seat = (row["first_die"], row["first_die"] + row["dies"])
-        seats_of.setdefault(int(instance), {}).setdefault(row["t_s"], []).append(seat)
+        seats_of.setdefault(row["number"], {}).setdefault(row["t_s"], []).append(seat)
     rows: list[list[int]] = []
     for instance, by_time in seats_of.items():
         edges = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
@@ -150,15 +151,13 @@ def _seat_rows(
     return rows
 
 
-def _figures_by_window(
-    frame: pl.DataFrame, windows: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]
-) -> dict[str, str]:
+def _figures_by_window(frame: pl.DataFrame, windows: pl.DataFrame, count: int) -> dict[str, str]:
     """Figures of instances (those of MEASURED in `frame`) by name, each as base64 of f4[windows,
-    instances]. instance_number: by (role, index)."""
-    window_of, instance_of = _window_of(frame, windows), _instance_numbers(frame, instance_number)
+    instances]. count: number of instances."""
+    window_of, instance_of = _window_of(frame, windows), frame["number"].to_numpy()
     is_placed, packed_figures = instance_of >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
-        values = np.full((windows.height, len(instance_number)), np.nan)
+        values = np.full((windows.height, count), np.nan)
         values[window_of[is_placed], instance_of[is_placed]] = _floats(frame[name])[is_placed]
         packed_figures[name] = pack(values)
     return packed_figures
@@ -169,35 +168,30 @@ def _floats(column: pl.Series) -> Array:
     return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
-def _bytes_by_series(
-    traffic: pl.DataFrame, windows: pl.DataFrame, instance_number: Mapping[tuple[str, int], int]
-) -> tuple[list[list[Any]], Array]:
+def _bytes_by_series(traffic: pl.DataFrame, windows: pl.DataFrame) -> tuple[list[list[Any]], Array]:
     """Series [plane, class of traffic, instance number] of the table `traffic`, and their bytes
-    f8[series, windows]. instance_number: by (role, index)."""
-    window_of = _window_of(traffic, windows)
-    instance_of = _instance_numbers(traffic, instance_number)
+    f8[series, windows]."""
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
-    series_of_rows = list(zip(planes, classes, instance_of.tolist(), strict=True))
+    series_of_rows = list(zip(planes, classes, traffic["number"], strict=True))
     series_index = {key: k for k, key in enumerate(dict.fromkeys(series_of_rows))}
     moved_bytes = np.zeros((len(series_index), windows.height))
     series_of_row = np.array([series_index[key] for key in series_of_rows], np.int64)
-    np.add.at(moved_bytes, (series_of_row, window_of), traffic["bytes"].to_numpy())
+    cells = series_of_row, _window_of(traffic, windows)
+    np.add.at(moved_bytes, cells, traffic["bytes"].to_numpy())
     return [list(key) for key in series_index], moved_bytes
 
 
 def _shares(
-    shares: pl.DataFrame, windows: pl.DataFrame, series: Sequence[Sequence[Any]], planes: int,
-    instance_number: Mapping[tuple[str, int], int],
-) -> dict[str, str]:  # fmt: skip
+    shares: pl.DataFrame, windows: pl.DataFrame, series: Sequence[Sequence[Any]], planes: int
+) -> dict[str, str]:
     """How the bytes of each series divide over nodes and planes, as packed columns: series, node,
     column (UB sub-planes, RDMA, VPC), direction (0 out, 1 in), share, first and end window. planes:
     number of UB sub-planes."""
     starts_s = windows["t_s"].to_numpy()
     series_index = {tuple(key): k for k, key in enumerate(series)}
     rows: list[tuple[float, ...]] = []
-    instances_of_rows = _instance_numbers(shares, instance_number)
-    for row, instance in zip(shares.iter_rows(named=True), instances_of_rows, strict=True):
-        key_index = series_index.get((row["plane"], row["traffic"], int(instance)))
+    for row in shares.iter_rows(named=True):
+        key_index = series_index.get((row["plane"], row["traffic"], row["number"]))
         if key_index is None or row["node"] is None:
             continue
         direction = float(row["direction"] == "in")

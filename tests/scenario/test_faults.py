@@ -22,7 +22,7 @@ def dirt(monkeypatch):
     """A kind of fault more: dirty connectors."""
     kind = FaultKind(
         "dirt", "Dirty connectors", "Every link keeps a tenth.", look="reduced",
-        says=lambda fault: "is full of dirt", capacity=lambda _: 0.1,
+        says=lambda fault: "is full of dirt", edit=lambda _: {"capacity_factor": 0.1},
     )  # fmt: skip
     monkeypatch.setitem(KINDS, "dirt", kind)
     fields.cache_clear()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import field_validator
 
@@ -42,8 +42,7 @@ class FaultKind:
     says: Callable[[Fault], str]  # what the element does, for an event: "fails"
     uses: tuple[str, ...] = ()  # fields of a fault that not every kind has
     needs_to: bool = False  # whether it is of a single link or bundle, so that `to` is needed
-    capacity: Callable[[Fault], float] | None = None  # share that its links keep
-    links: Callable[[Fault], int] | None = None  # parallel links that are lost
+    edit: Callable[[Fault], dict[str, Any]] | None = None  # fields of the edit of its links
     speed: Callable[[Fault], float] | None = None  # share of computing speed that its dies keep
     spans: Callable[[Fault], Spans] = _span_until_repair
 
@@ -51,9 +50,7 @@ class FaultKind:
         """Edits of the fabric with the effect of this fault; empty if its links are not
         affected."""
         link_ends = {"element": fault.element, "to": fault.to}
-        if self.capacity is not None:
-            return (Edit(**link_ends, capacity_factor=self.capacity(fault)),)
-        return (Edit(**link_ends, links_out=self.links(fault)),) if self.links is not None else ()
+        return (Edit(**link_ends, **self.edit(fault)),) if self.edit else ()
 
 
 KINDS: dict[str, FaultKind] = {
@@ -62,12 +59,12 @@ KINDS: dict[str, FaultKind] = {
         FaultKind(
             "fail", "Fails",
             "The element loses all its links, or the two ends the link between them.",
-            look="out", says=lambda _: "fails", capacity=lambda _: 0.0,
+            look="out", says=lambda _: "fails", edit=lambda _: {"capacity_factor": 0.0},
         ),
         FaultKind(
             "derate", "Derated", "Its links keep a share of their capacity.", look="reduced",
             says=lambda fault: f"at {fault.factor:g} x of its capacity", uses=("factor",),
-            capacity=lambda fault: fault.factor,
+            edit=lambda fault: {"capacity_factor": fault.factor},
         ),
         FaultKind(
             "slow", "Slowed", "Its dies keep a share of their computing speed: a straggler.",
@@ -79,7 +76,7 @@ KINDS: dict[str, FaultKind] = {
             "A module fails that carries several of the parallel links between the two ends.",
             look="reduced",
             says=lambda fault: f"loses {fault.links} links with an optical module",
-            uses=("links",), needs_to=True, links=lambda fault: fault.links,
+            uses=("links",), needs_to=True, edit=lambda fault: {"links_out": fault.links},
         ),
         FaultKind(
             "flap", "Flapping",
@@ -88,7 +85,8 @@ KINDS: dict[str, FaultKind] = {
             says=lambda fault: (
                 f"flaps: down for {100 * fault.down_share:g} % of every {fault.period_s:g} s"
             ),
-            uses=("period_s", "down_share"), capacity=lambda _: 0.0, spans=_flap_spans,
+            uses=("period_s", "down_share"), spans=_flap_spans,
+            edit=lambda _: {"capacity_factor": 0.0},
         ),
     )
 }  # fmt: skip

@@ -12,7 +12,6 @@ from twin.ui.charts import base, timeline
 HOVER = "%{y:.2f} × mean"
 LOAD_TOP = 4.0  # end of the load scale, times the mean; hotter dies are drawn in its last colour
 MARKS_MOST = 4000  # replicas that are marked one by one
-BEFORE, AFTER = theme.SERIES[1], theme.SERIES[0]
 KIND: dict[str, tuple[str, str]] = {
     Kind.REBALANCE: ("triangle-down", theme.SERIES[2]),
     Kind.SHIFT: ("x", theme.SERIES[3]),
@@ -56,30 +55,6 @@ def die_map(
         y={"title_text": "layer", "nticks": 8, "showgrid": False,
            "range": [layers.max() + 0.5, layers.min() - 0.5]},
         columns={"z": "load, × mean"}, margin={"t": 48, "b": 40}, showlegend=False,
-    )  # fmt: skip
-
-
-def hot_dies(layers: np.ndarray, old: np.ndarray, new: np.ndarray | None = None) -> base.Chart:
-    """Chart by layer of the hottest die's load divided by the mean die's. layers: their numbers.
-    old: these ratios, f8[layers]; new: the ratios after a rebalance, None if there was none."""
-    if not layers.size:
-        return base.empty_chart("No expert load was recorded")
-    fig, sentences = base.figure(height=320), []
-    curves = [("hottest die", old, AFTER, "circle")]
-    if new is not None:
-        curves = [("before", old, BEFORE, "circle"), ("after", new, AFTER, "diamond")]
-    for name, ratios, colour, symbol in curves:
-        base.add_line(fig, layers, ratios, colour, HOVER, mode="lines+markers", name=name,
-             marker={"symbol": symbol, "size": 6})  # fmt: skip
-        worst_text = f"worst {ratios.max():.2f} in layer {layers[int(ratios.argmax())]}"
-        sentences.append(f"{name}: {ratios.mean():.2f} on average, {worst_text}")
-    top_ratio = max(float(ratios.max()) for _, ratios, *_ in curves)
-    base.mark_at(fig, "even", "bottom right", y=1.0)
-    return base.chart(
-        fig, "Hottest die over the mean by layer. " + "; ".join(sentences) + ".",
-        "Each layer waits for its hottest die: 1 would be even.",
-        x={"title_text": "layer"}, showlegend=new is not None,
-        y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.08 * top_ratio)]},
     )  # fmt: skip
 
 

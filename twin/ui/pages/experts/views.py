@@ -1,7 +1,7 @@
 """Expert load of a stored run, as shares of a layer's mean die; and sections of the Experts page,
 each of a run, its scenario and an instance."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +77,6 @@ def snapshot_at(die_load: pl.DataFrame, role: str, instance: int, moment: Moment
     load[layer_index, dies] = load_rows["load"].to_numpy()
     replicas[layer_index, dies] = load_rows["replicas"].to_numpy()
     return Snapshot(layers, load, replicas)
-
-
-def rebalance_sides(moment_list: Sequence[Moment]) -> dict[int, tuple[Moment, Moment]]:
-    """(moment before, moment after) of each rebalance, by its number from 1."""
-    after_by_number = {m.number: m for m in moment_list if m.name == "after"}
-    return {m.number: (m, after_by_number[m.number])
-            for m in moment_list if m.name == "before" and m.number in after_by_number}  # fmt: skip
 
 
 def instance_filter(role: str, instance: int) -> pl.Expr:
@@ -191,32 +184,6 @@ def draw_dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
     )
 
 
-def draw_layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """Draw the hottest die of each layer, before and after a rebalance if there was one."""
-    die_load = record.table(row.id, "die_load")
-    moments = moments_of(die_load, role, instance)
-    sides = rebalance_sides(moments)
-    number = next(iter(sides), 0)
-    if len(sides) > 1:
-        number = st.select_slider(
-            "Rebalance", list(sides), value=number, key=f"rebalance:{row.id}:{role}:{instance}",
-            format_func=lambda n: f"{n} · {words.duration(round(sides[n][0].t_s, 1))}",
-        )  # fmt: skip
-    shown_moments = sides.get(number, moments[:1])
-    snapshots = [snapshot_at(die_load, role, instance, moment) for moment in shown_moments]
-    hottest_before, *hottest_after = (snapshot.imbalance for snapshot in snapshots)
-    plot(charts_experts.hot_dies(snapshots[0].layers, hottest_before, *hottest_after), "by-layer")
-    if not hottest_after:
-        st.caption("Nothing was rebalanced in this run, so there is one line: the start.")
-        return
-    st.caption(
-        f"Rebalance {number} at {words.duration(round(sides[number][0].t_s, 1))}: from "
-        f"{hottest_before.mean():.2f} to {hottest_after[0].mean():.2f} × mean on average over "
-        f"layers, from {hottest_before.max():.2f} to {hottest_after[0].max():.2f} in the worst "
-        "layer."
-    )
-
-
 def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw TPOT and the hottest die over time, with rebalances and shifts, and costs of moves."""
     events = record.table(row.id, "events")
@@ -261,6 +228,5 @@ def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) ->
 
 VIEWS: dict[str, Callable[[RunRow, Scenario, str, int], None]] = {
     "Dies": draw_dies,
-    "Layers": draw_layers,
     "Over time": draw_over_time,
 }

@@ -158,15 +158,11 @@ def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
     for path, value in settings.items():
         *parents, name = path.split(".")
         table: Any = plain_fields
-        for section in parents:
-            if isinstance(table, list):  # a row, by its number
-                has_row = section.isdigit() and int(section) < len(table)
-                table = table[int(section)] if has_row else None
-            else:
-                table = table.get(section)
-            if not isinstance(table, dict | list):
-                raise SpecError(no_field_sentence(path))
-        if not isinstance(table, dict) or name not in table:
-            raise SpecError(no_field_sentence(path))
+        try:
+            for key in parents:  # of a section, or the number of a row
+                table = table[int(key) if key.isdigit() else key]
+            table[name]  # only a field that there is can be replaced
+        except (LookupError, TypeError, ValueError):
+            raise SpecError(no_field_sentence(path)) from None
         table[name] = value
     return parse_scenario(plain_fields)

@@ -5,6 +5,7 @@ import io
 import tokenize
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from struct import error as StructError
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from rich.markup import escape
 
 from twin.commands.terminal import AsJson, end_with_json, out
-from twin.lab.files import printable, read_bytes
+from twin.lab.files import read_bytes
 from twin.lab.kinds import CountsTable, Floats
 from twin.lab.store import open_store
 from twin.lab.traces.requests import Cells, csv_cells, decode_json, text_of
@@ -51,8 +52,16 @@ def read_counts(
 ) -> CountsTable:
     """Expert counts of a file or an upload called `name`; limits: of sizes. Raises CountsError."""
     limits = limits or (UPLOAD if isinstance(source, bytes) else LOCAL)
+    limits = replace(limits, as_given=ZIP_MAGIC, remedy="sum its steps first")  # .npz is a zip
+    if not isinstance(source, bytes):
+        name = name or Path(source).name
+        source = read_bytes(Path(source), limits.packed_bytes, CountsError)
     try:
-        label, contents = _read_file(source, name, limits)
+        label, _, pieces = open_source(source, name, limits)
+        unpacked_files = list(pieces)
+        if len(unpacked_files) != 1:
+            raise CountsError(f"{label} holds {len(unpacked_files)} files: give one file of counts")
+        contents = unpacked_files[0].data
         if contents.startswith(PICKLE_MAGIC) or label.endswith((".pt", ".pth", ".pkl")):
             raise CountsError(UNSAFE.format(name=label))
         if contents.startswith((NPY_MAGIC, ZIP_MAGIC)):
@@ -66,28 +75,6 @@ def read_counts(
         return _checked_table(label, "csv", _counts_of_csv(piece))
     except TraceError as error:
         raise CountsError(str(error)) from None
-
-
-def _read_file(source: str | Path | bytes, name: str | None, limits: Limits) -> tuple[str, bytes]:
-    """(name for messages, bytes) of a file or upload, unpacked but for zip. Raises CountsError."""
-    if is_path := not isinstance(source, bytes):
-        name = name or Path(source).name
-        source = read_bytes(Path(source), limits.packed_bytes, CountsError)
-    is_zip = source.startswith(ZIP_MAGIC)
-    if (is_zip or is_path) and len(source) > limits.packed_bytes:
-        raise CountsError(_too_large_text(printable(name or "upload"), limits.packed_bytes))
-    if is_zip:
-        return printable(name or "upload"), source
-    label, _, pieces = open_source(source, name, limits)
-    unpacked_files = list(pieces)
-    if len(unpacked_files) != 1:
-        raise CountsError(f"{label} holds {len(unpacked_files)} files: give one file of counts")
-    return label, unpacked_files[0].data
-
-
-def _too_large_text(name: str, limit: int) -> str:
-    """Sentence that refuses a file; limit: bytes of the largest that is read."""
-    return f"{name} is larger than {limit >> 20} MB, the most that is read: sum its steps first"
 
 
 def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
@@ -105,7 +92,8 @@ def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
                 )
             assert array.zip is not None
             if array.zip.getinfo(f"{array_names[0]}.npy").file_size > limits.unpacked_bytes:
-                raise CountsError(_too_large_text(name, limits.unpacked_bytes))
+                size_text = f"{limits.unpacked_bytes >> 20} MB, the most that is read"
+                raise CountsError(f"{name} is larger than {size_text}: {limits.remedy}")
             array = np.asarray(array[array_names[0]])
     except CountsError:
         raise

@@ -31,6 +31,8 @@ class Limits:
     unpacked_bytes: int
     rows: int
     ratio: int = 200  # unpacked bytes for each packed one
+    as_given: bytes = PARQUET_MAGIC  # a file that begins so is not unpacked
+    remedy: str = "compress it with gzip or cut it into parts"  # for a file that is too large
     prompt_tokens: int = 0  # longer prompts are left out; 0: than any model of data/models takes
 
 
@@ -102,7 +104,7 @@ def _require_size(name: str, data: bytes, limits: Limits) -> bytes:
     if len(data) > limits.packed_bytes:
         raise TraceError(
             f"{name} is larger than {limits.packed_bytes >> 20} MB, the most that is read: "
-            "compress it with gzip or cut it into parts"
+            f"{limits.remedy}"
         )
     return data
 
@@ -110,7 +112,7 @@ def _require_size(name: str, data: bytes, limits: Limits) -> bytes:
 def _unpack(name: str, data: bytes, limits: Limits, path: Path | None = None) -> Iterator[Piece]:
     """Pieces of a file: itself, or a tar's members; path: where it lies. Raises TraceError."""
     budget = Budget(name, limits)
-    if data.startswith(PARQUET_MAGIC):
+    if data.startswith(limits.as_given):
         yield Piece(name, data, path)
         return
     content, was_packed = _inflate(name, data, budget)

@@ -36,7 +36,6 @@ LEAST_QUIET = 4  # iterations with prompts that are run at once
 ENDLESS = 2**40  # iterations
 STRETCH = 16  # iterations with prompts: beyond it what one prolongs is over
 CLUMP = 0.6  # of a life: how far requests of one rank are apart at the begin, see `add_requests`
-ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 MOST_DRAWS = 10_000  # for one request that is under way
 
 
@@ -47,8 +46,6 @@ def refresh_loads(p: Population) -> None:
     for rank in range(p.load.size):
         p.load[rank] = p.context[rank] + p.reserved[rank] + p.taken[rank] * p.page_tokens
         p.total[0] += p.load[rank]
-    for block in range(p.floor.size):
-        p.floor[block] = 0.0
 
 
 @kernel
@@ -60,7 +57,7 @@ def reserve_slot(p: Population, prompt: int, answer: int) -> int:
     tokens_needed = prompt + p.page_tokens
     rank = choose_rank(
         p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], p.total[0], p.slots,
-        p.room_tokens, tokens_needed, p.price, p.floor,
+        p.room_tokens, tokens_needed, p.price,
     )  # fmt: skip
     slot = p.at[FIRST_FREE]
     if rank == NO_CHOICE or slot == NONE:  # loads do but grow until an answer ends
@@ -68,16 +65,11 @@ def reserve_slot(p: Population, prompt: int, answer: int) -> int:
         return NONE
     p.at[FIRST_FREE] = p.following[slot]
     p.status[slot], p.rank[slot], p.prompt[slot], p.left[slot] = COMING, rank, prompt, answer - 1
-    slots_taken, tokens_taken = max(p.at[TAKEN], 1), max(p.total[0], 1.0)
     p.taken[rank] += 1
     p.reserved[rank] += prompt
     p.load[rank] += tokens_needed
     p.at[TAKEN] += 1
     p.total[0] += tokens_needed
-    # A load counts both over their means: every load has grown by the lesser growth.
-    load_growth = min(p.at[TAKEN] / slots_taken, p.total[0] / tokens_taken) * ROUNDING
-    for block in range(p.floor.size):
-        p.floor[block] *= max(load_growth, 1.0)
     return slot
 
 

@@ -50,7 +50,6 @@ class Population(Columns):
     load = f8("ranks", "Tokens of a rank as the choice of one sees them.")
     total = f8("1", "Of all ranks.")
     price = f8("ranks", "Scratch of the choice of a rank.")
-    floor = f8("blocks", "Scratch of the choice of a rank.")
     operators = f8("operators", "Scratch of an iteration.", "s")
     ring = i4("ring", "First place that is due at an iteration.", fill=NONE)
     following = i4("places", "Next place of a list.", fill=NONE)

@@ -18,7 +18,7 @@ from twin.model.mixed import prompts_by_rank
 from twin.model.record import dtype_of, numbers, scale_indices
 from twin.model.waiting import relative_variance_in_progress, variance_share_of_mean
 from twin.policies.batching import slots_of_ranks, tokens_per_iteration
-from twin.policies.router import BLOCK, RANK_CHOICES
+from twin.policies.router import RANK_CHOICES
 from twin.population import LOOK_EVERY, even_iteration_s, run_population, stretch_size
 from twin.slots import ITERATION, NONE, Population
 from twin.steady import Priced
@@ -141,9 +141,8 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     next_slots = np.arange(1, slot_count + 1, dtype=np.int32)
     next_slots[-1] = NONE
     coefficients = numbers(costs.decode).view(dtype_of(DecodeCosts))
-    array_sizes = {"ranks": costs.ranks, "blocks": -(-costs.ranks // BLOCK), "places": slot_count,
+    array_sizes = {"ranks": costs.ranks, "places": slot_count, "operators": operator_s.size,
                    "answers": SAMPLED if is_mixed else 1, "waits": WAITS,
-                   "operators": operator_s.size,
                    "ring": 1 << (longest_tokens + wait_count + 4).bit_length()}  # fmt: skip
     return Population(
         array_sizes, prices=coefficients, colocated=int(is_mixed),

@@ -13,7 +13,6 @@ from tests.draws import draws
 from tests.jit import compiled
 from twin.policies import router
 from twin.policies.router import (
-    BLOCK,
     NO_CHOICE,
     RANK_CHOICES,
     ROUTERS,
@@ -35,7 +34,7 @@ def test_every_router_is_dispatched():
 loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
 chances = st.floats(0, 1, exclude_min=True, exclude_max=True)
 SEES = {
-    "policy", "view", "routed", "opened", "wait_s", "serve_s", "queued_tokens", "hit_tokens",
+    "policy", "view", "routed", "opened", "wait_s", "ttft_s", "queued_tokens", "hit_tokens",
     "here_tokens", "hit_share", "kv_used", "weights", "session", "draw_a", "draw_b",
 }  # fmt: skip
 PROMPT = 8192  # tokens of the request that is routed; a token takes a millisecond
@@ -47,8 +46,9 @@ def seen(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5, opened=None
     hits = np.zeros(queued.size, np.int64) if hits is None else np.array(hits, np.int64)
     opened = np.ones(queued.size, np.int8) if opened is None else np.array(opened, np.int8)
     view = View(
-        opened=opened, wait_s=1e-3 * queued, serve_s=1e-3 * (PROMPT - hits), queued_tokens=queued,
-        hit_tokens=hits, here_tokens=np.zeros_like(hits), hit_share=hits / PROMPT,
+        opened=opened, wait_s=1e-3 * queued, ttft_s=1e-3 * queued + 1e-3 * (PROMPT - hits),
+        queued_tokens=queued, hit_tokens=hits, here_tokens=np.zeros_like(hits),
+        hit_share=hits / PROMPT,
         kv_used=np.minimum(1.0, queued / 1e6), weights=np.array(weights or (1.0, 1.0, 1.0)),
     )  # fmt: skip
     return ROUTERS[name], view, routed, session, a, b
@@ -169,68 +169,15 @@ def test_the_rank_is_what_a_sort_would_find(name, ranks, need, routed):
     asked = (RANK_CHOICES[name], routed, slots, tokens, slots.sum(), tokens.sum(), full)
     free = [r for r, (s, t) in enumerate(ranks) if s < 4 and t + need <= 1000]
     key = sort_key(name, routed, ranks)
-    scratch = np.zeros(slots.size), np.zeros(-(-slots.size // BLOCK))
-    found = choose_rank(*asked, 1000.0, need, *scratch)
+    scratch = np.zeros(slots.size)
+    found = choose_rank(*asked, 1000.0, need, scratch)
     if not free:
         assert found == NO_CHOICE
     elif name == "kv_and_requests":  # sums of floats: the best up to rounding
         assert key(found)[0] == pytest.approx(min(key(r)[0] for r in free), rel=1e-12)
     else:
         assert found == min(free, key=key)
-    assert found == compiled(choose_rank)(*asked, 1000.0, need, *scratch)
-
-
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["come", "come", "leave"]), st.integers(1, 400)), max_size=60
-)
-
-
-@pytest.mark.parametrize("name", ["kv_and_requests", "kv_tokens", "requests"])
-@draws(40)
-@given(st.integers(1, 90), STEPS)
-def test_what_was_seen_before_changes_no_choice(name, ranks, steps):
-    """Floors that are kept from choice to choice find the rank that a look at all ranks finds."""
-    slots, tokens = np.zeros(ranks, np.int64), np.zeros(ranks)
-    full, price = np.full(ranks, 3), np.zeros(ranks)
-    floor = np.zeros(-(-ranks // BLOCK))
-    inside = []
-    for step, need in steps:
-        if step == "leave" and inside:
-            r, held = inside.pop(need % len(inside))
-            slots[r] -= 1
-            tokens[r] -= held
-            floor[:] = 0
-            continue
-        asked = (RANK_CHOICES[name], 0, slots, tokens, slots.sum(), tokens.sum(), full, 700.0, need)
-        r = choose_rank(*asked, price, floor)
-        assert r == choose_rank(*asked, price.copy(), np.zeros_like(floor))
-        if r != NO_CHOICE:
-            slots[r] += 1
-            tokens[r] += need
-            inside.append((r, need))
-
-
-@pytest.mark.parametrize("name", ["kv_and_requests", "kv_tokens", "requests"])
-def test_a_smaller_request_finds_the_lightest_rank_after_larger_ones_found_no_room(name):
-    """Where room was looked for among several blocks of ranks, nothing is forgotten."""
-    rng, no_room, chosen = np.random.default_rng(7), 0, 0
-    for _ in range(30):
-        ranks = int(rng.integers(BLOCK + 1, 3 * BLOCK))
-        slots, tokens = rng.integers(0, 3, ranks), rng.integers(0, 650, ranks).astype(float)
-        full, price = np.full(ranks, 6), np.zeros(ranks)
-        floor = np.zeros(-(-ranks // BLOCK))
-        for need in rng.choice([650.0, 400.0, 90.0, 20.0], 40):
-            sums = slots.sum(), tokens.sum()
-            asked = (RANK_CHOICES[name], 0, slots, tokens, *sums, full, 700.0, need)
-            r = choose_rank(*asked, price, floor)
-            assert r == choose_rank(*asked, np.zeros(ranks), np.zeros_like(floor))
-            no_room, chosen = no_room + (r == NO_CHOICE), chosen + (r != NO_CHOICE)
-            if r == NO_CHOICE:
-                continue
-            slots[r] += 1
-            tokens[r] += need
-            floor *= max(min(slots.sum() / sums[0], tokens.sum() / sums[1]) * (1 - 1e-9), 1.0)
-    assert no_room > 100 and chosen > 100
+    assert found == compiled(choose_rank)(*asked, 1000.0, need, scratch)
 
 
 def filled(name, needs, ranks=24):
@@ -240,7 +187,7 @@ def filled(name, needs, ranks=24):
     for i, need in enumerate(needs):
         r = choose_rank(
             RANK_CHOICES[name], i, slots, tokens, slots.sum(), tokens.sum(), limit, math.inf, need,
-            np.zeros(ranks), np.zeros(-(-ranks // BLOCK)),
+            np.zeros(ranks),
         )  # fmt: skip
         slots[r] += 1
         tokens[r] += need

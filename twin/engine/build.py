@@ -23,7 +23,7 @@ from twin.model.coefficients import DecodeCosts, PrefillCosts
 from twin.model.record import dtype_of, numbers, scale_indices
 from twin.policies.batching import slots_of_ranks
 from twin.policies.memory_pool import BlockPool, PrefixCache, empty_pool
-from twin.policies.router import BLOCK, View
+from twin.policies.router import View
 from twin.scenario import Admission, Scenario, Tenant
 from twin.workload.profile import first_turn_times_s
 from twin.workload.requests import Requests
@@ -59,7 +59,6 @@ def _sizes(
         "pinning": request_count if settings.in_hbm else 1,
         "instances": instances,
         "ranks": slots.size,
-        "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),
         "ring": 1 << (int(setup.requests.output_tokens.max()) + 2).bit_length(),
         "transfers": transfer_count,

@@ -212,9 +212,6 @@ class Decode(Columns):
     all_tokens = f8("decodes", "`taken_tokens` of all its ranks.", "tokens", by="router")
     changed = i1("decodes", "The router reads its load anew.", fill=1, by="decode, router, swap")
     price = f8("ranks", "Scratch of the choice of a rank.", by="router")
-    floor = f8(
-        "decodes, rank_blocks", "At most its least load.", by="decode, machine, router, swap"
-    )
     refused = f8(
         "decodes", "KV for which no rank had room, until one may.", "tokens", fill=inf,
         by="decode, machine, router",

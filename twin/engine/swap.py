@@ -50,7 +50,6 @@ def swap_out(world: World, d: int, i: int) -> bool:
     kv_tokens = float(request.input_tokens[i] + request.emitted[i])
     decode.changed[d] = 1
     decode.reserved_tokens[rank] += kv_tokens
-    fill(decode.floor[d], 0.0)  # a context counts parts of tokens
     decode.swapped_tokens[rank] += kv_tokens
     decode.swapped_out[d] += 1
     decode.swapped_bytes[rank, w.HELD] += die_bytes

@@ -1,8 +1,8 @@
 """Routers: which prefill instance takes the next request, and which decode rank awaits it. A policy
 sees a `View` of instances and decode ranks as of the last step border plus its own choices since,
 never an output length; queues count in seconds. A new router is a function with a code and a name
-in `ROUTERS` and a line in `choose_instance`; in `SEES_WAITS` if it reads `wait_s` or `serve_s`, in
-`HIT_ROUTERS` of the scenario if `serve_s`, hits or `kv_used`; for others these are outdated."""
+in `ROUTERS` and a line in `choose_instance`; in `SEES_WAITS` if it reads `wait_s` or `ttft_s`, in
+`HIT_ROUTERS` of the scenario if `ttft_s`, hits or `kv_used`; for others these are outdated."""
 
 import numpy as np
 
@@ -39,7 +39,6 @@ RANK_CHOICES = {
 
 NO_CHOICE = -1  # no instance is open, or no rank has room
 INFINITE = np.int64(0x7FF0000000000000)  # the bits of infinity
-BLOCK = 32  # ranks that are looked at together
 
 
 class View(Columns):
@@ -51,7 +50,7 @@ class View(Columns):
     hit_tokens = i8("prefills", "Of the prompt, cached.", "tokens", by="router")
     here_tokens = i8("prefills", "Of these, in its HBM.", "tokens", by="router")
     hit_share = f8("prefills", "Cached share of the prompt.", by="router")
-    serve_s = f8("prefills", "To read the hits and to compute the rest.", "s", by="router")
+    ttft_s = f8("prefills", "Until its first token: wait, reads, computing.", "s", by="router")
     kv_used = f8("prefills", "Share of the KV space in use.", by="router")
     weights = f8("3", "Of queue, prefix and KV space in a weighted score.", fill=None)
 
@@ -126,19 +125,6 @@ def sticky_instance(opened: np.ndarray, session: int) -> int:
 
 
 @kernel
-def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
-    """The open instance with the least wait_s + serve_s, f8[instances]; of equal ones the one whose
-    turn is next after `routed` requests."""
-    best_instance = round_robin(opened, routed)
-    i = max(best_instance, 0)
-    for _ in range(wait_s.size):
-        if opened[i] and wait_s[i] + serve_s[i] < wait_s[best_instance] + serve_s[best_instance]:
-            best_instance = i
-        i = i + 1 if i + 1 < wait_s.size else 0
-    return best_instance
-
-
-@kernel
 def best_weighted(view: View, routed: int) -> int:
     """The open instance with the highest weighted sum of three scores from 0 to 1, as in llm-d:
     shortness of its queue relative to the other queues, cached share of the prompt, free share of
@@ -188,7 +174,7 @@ def choose_instance(
     if policy == SESSION_STICKY:
         return sticky_instance(view.opened, session)
     if policy == PREDICTED_TTFT:
-        return predicted_ttft(view.opened, view.wait_s, view.serve_s, routed)
+        return least_loaded(view.opened, view.ttft_s, routed)
     if policy == WEIGHTED:
         return best_weighted(view, routed)
     return least_loaded(view.opened, view.wait_s, routed)
@@ -198,15 +184,15 @@ def choose_instance(
 def choose_rank(
     choice: int, routed: int, taken_slots: np.ndarray, taken_tokens: np.ndarray, all_slots: int,
     all_tokens: float, slots: np.ndarray, capacity_tokens: float, need_tokens: float,
-    price: np.ndarray, floor: np.ndarray,
+    price: np.ndarray,
 ) -> int:  # fmt: skip
     """The rank of an instance that takes the next request; -1 if none has room.
     choice: a code of `RANK_CHOICES`; routed: number of earlier choices; taken_slots i8[ranks],
     taken_tokens f8[ranks]: running plus reserved; all_slots, all_tokens: their sums; slots
-    i8[ranks]: maximum of each rank; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
-    `lightest_rank`.
+    i8[ranks]: maximum of each rank; price f8[ranks]: scratch.
     `kv_and_requests` takes the least sum of both loads, each divided by its mean (DeepSeek,
-    open-infra-index day 6); `kv_tokens` is xDeepServe's (arXiv 2508.02520), `requests` vLLM's."""
+    open-infra-index day 6); `kv_tokens` is xDeepServe's (arXiv 2508.02520), `requests` vLLM's. Of
+    equal ranks the one with the fewest tokens is taken, then the first."""
     ranks = taken_slots.size
     if choice == RANKS_IN_TURN:
         for k in range(ranks):
@@ -216,80 +202,17 @@ def choose_rank(
         return NO_CHOICE
     token_weight = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
     slot_weight = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
-    for checks_room in range(2):  # room for tokens counts only if the lightest rank lacks it
-        limit = capacity_tokens if checks_room else np.inf
-        best_rank = lightest_rank(
-            token_weight, slot_weight, taken_slots, taken_tokens, slots, need_tokens, limit, price,
-            floor,
-        )  # fmt: skip
-        if best_rank == NO_CHOICE or taken_tokens[best_rank] + need_tokens <= capacity_tokens:
-            break
-    return best_rank
-
-
-@kernel
-def lightest_rank(
-    token_weight: float, slot_weight: float, taken_slots: np.ndarray, taken_tokens: np.ndarray,
-    slots: np.ndarray, need_tokens: float, capacity_tokens: float, price: np.ndarray,
-    floor: np.ndarray,
-) -> int:  # fmt: skip
-    """The rank with the least load that has room; of equal ones that with the fewest tokens. A load
-    is token_weight * tokens + slot_weight * taken slots; price f8[ranks]: scratch for loads.
-
-    floor f8[blocks]: a lower bound of the loads of a block's ranks with a free slot, whether they
-    have room for tokens or not; 0: unknown. While no request leaves, loads only grow. So only
-    blocks whose floor is at most the least load are examined, and their floors become exact. Loads
-    are not negative, so their order is that of their bits, and the least integer is found on
-    vectors. capacity_tokens: infinite where room for tokens does not count."""
-    load_bits, floor_bits = price.view(np.int64), floor.view(np.int64)
-    least_bits = INFINITE
-    while True:
-        block, lowest_bits = NO_CHOICE, least_bits
-        for k in range(floor_bits.size):
-            if 0 <= floor_bits[k] <= lowest_bits:
-                block, lowest_bits = k, floor_bits[k]
-        if block == NO_CHOICE:
-            break
-        begin, end = block * BLOCK, (block + 1) * BLOCK
-        # Slices: their indices begin at 0 and cannot wrap around, which vectors need to know.
-        tokens, slots_taken = taken_tokens[begin:end], taken_slots[begin:end]
-        slot_limits, loads, block_bits = slots[begin:end], price[begin:end], load_bits[begin:end]
-        for k in range(tokens.size):
-            rank_load = token_weight * tokens[k] + slot_weight * slots_taken[k]
-            loads[k] = rank_load if slots_taken[k] < slot_limits[k] else np.inf
-        lowest_bits = INFINITE
-        for k in range(block_bits.size):
-            lowest_bits = min(lowest_bits, block_bits[k])
-        floor_bits[block] = ~lowest_bits  # looked at
-        if capacity_tokens < np.inf:  # a smaller request may have room where this one has none
-            for k in range(tokens.size):
-                loads[k] = loads[k] if tokens[k] + need_tokens <= capacity_tokens else np.inf
-            lowest_bits = INFINITE
-            for k in range(block_bits.size):
-                lowest_bits = min(lowest_bits, block_bits[k])
-        least_bits = min(least_bits, lowest_bits)
-    best = NO_CHOICE
-    for block in range(floor_bits.size):
-        if floor_bits[block] < 0:
-            floor_bits[block] = ~floor_bits[block]
-            if floor_bits[block] <= least_bits < INFINITE:
-                best = emptiest_rank(load_bits, taken_tokens, block * BLOCK, int(least_bits), best)
-    return best
-
-
-@kernel
-def emptiest_rank(
-    bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least_bits: int, best: int
-) -> int:
-    """The rank with the fewest tokens among `best` (-1: none) and the ranks of the block that
-    begins at `begin` whose load has the bit pattern `least_bits`. bits i8[ranks]: of all loads."""
-    load_bits = bits[begin : begin + BLOCK]
-    first_lightest = BLOCK
-    for k in range(load_bits.size):
-        first_lightest = min(first_lightest, k if load_bits[k] == least_bits else BLOCK)
-    for rank in range(begin + first_lightest, begin + load_bits.size):
-        if bits[rank] == least_bits and (
-            best == NO_CHOICE or taken_tokens[rank] < taken_tokens[best]
+    for r in range(ranks):
+        rank_load = token_weight * taken_tokens[r] + slot_weight * taken_slots[r]
+        price[r] = rank_load if taken_slots[r] < slots[r] else np.inf
+        price[r] = price[r] if taken_tokens[r] + need_tokens <= capacity_tokens else np.inf
+    # Loads are not negative, so their order is that of their bits, which vectors compare.
+    load_bits, least_bits, best_rank = price.view(np.int64), INFINITE, NO_CHOICE
+    for r in range(ranks):
+        least_bits = min(least_bits, load_bits[r])
+    for r in range(ranks if least_bits < INFINITE else 0):
+        if load_bits[r] == least_bits and (
+            best_rank == NO_CHOICE or taken_tokens[r] < taken_tokens[best_rank]
         ):
-            best = rank
-    return best
+            best_rank = r
+    return best_rank

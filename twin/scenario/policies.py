@@ -10,7 +10,7 @@ BEHIND_FRONT = (
     unless("supernode.supernodes", 1), when("deployment.mode", "disaggregated", "colocated",
                                             "decode_only"),
 )  # fmt: skip
-HIT_ROUTERS = ("prefix_affinity", "predicted_ttft", "weighted")  # that read `serve_s`, hits or KV
+HIT_ROUTERS = ("prefix_affinity", "predicted_ttft", "weighted")  # that read `ttft_s`, hits or KV
 
 
 class FrontEnd(Section):

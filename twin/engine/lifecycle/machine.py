@@ -275,7 +275,7 @@ class Machine:
         decode = self.world.decode
         decode.slots[rank_rows] = np.where(has_all_dies, self._slots[rank_rows], 0)
         decode.room[instance.index] = decode.slots[rank_rows].sum()
-        decode.floor[instance.index], decode.refused[instance.index] = 0, np.inf
+        decode.refused[instance.index] = np.inf
 
     def lay_flows(self, t_s: float = 0.0) -> None:
         """Lay out all flows again from t_s on, after a change of the fabric or of members."""

@@ -295,7 +295,6 @@ def free_slot(world: World, d: int, i: int) -> None:
     world.decode.changed[d] = 1
     world.decode.taken[d] -= 1
     world.decode.taken_slots[world.request.rank[i]] -= 1
-    fill(world.decode.floor[d], 0)
     world.decode.refused[d] = np.inf
 
 

@@ -15,7 +15,7 @@ from twin.engine.clients.fair import bring_forward, charge_prompt, count_handed_
 from twin.engine.clients.returns import tenant_of, turn_of
 from twin.engine.columns import World
 from twin.engine.in_hbm import expected_blocks, lightest_cell, shared_tokens
-from twin.engine.lists import any_at_least, append, fill, insert_by_place, pop, remove_item, total
+from twin.engine.lists import any_at_least, append, insert_by_place, pop, remove_item, total
 from twin.engine.pool import pool_row
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import uniform
@@ -29,7 +29,6 @@ from twin.policies.router import (
 )
 
 ROUNDING_S = 1e-9  # of times of steps
-ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 
 
 @kernel
@@ -198,7 +197,7 @@ def may_take(world: World, is_open: int, supernode: int, i: int) -> bool:
 @kernel
 def refresh_view(world: World) -> None:
     """Refresh the router's counts of tokens on decode ranks to their loads at this border."""
-    decode, floor, ranks = world.decode, world.decode.floor, world.settings.decode_ranks
+    decode, ranks = world.decode, world.settings.decode_ranks
     taken_tokens, context = decode.taken_tokens, decode.context
     reserved_tokens, slots = decode.reserved_tokens, decode.taken_slots
     half_page = 0.5 * world.settings.page_tokens
@@ -211,10 +210,7 @@ def refresh_view(world: World) -> None:
         if world.settings.in_hbm:  # apart, so that the sums above run on vectors
             for rank in range(instance * ranks, (instance + 1) * ranks):
                 taken_tokens[rank] -= shared_tokens(world, rank)
-            fill(floor[instance], 0.0)  # requests may share more than before
         decode.all_tokens[instance] = total(taken_tokens[instance * ranks : (instance + 1) * ranks])
-        for block in range(floor.shape[1]):  # what was summed anew may have been rounded down
-            floor[instance, block] *= ROUNDING
 
 
 @kernel
@@ -295,22 +291,17 @@ def reserve_rank(world: World, instance: int, i: int, tokens: float) -> int:
                 settings.rank_choice, world.record.counters[w.ROUTED],
                 decode.taken_slots[first:end], decode.taken_tokens[first:end], decode.taken[d],
                 decode.all_tokens[d], decode.slots[first:end], decode.kv_tokens[d], tokens,
-                decode.price[first:end], decode.floor[d],
+                decode.price[first:end],
             )  # fmt: skip
             if rank_place == w.NONE:
                 decode.refused[d] = tokens
         if rank_place != w.NONE:
             rank = first + rank_place
-            requests_before, tokens_before = max(decode.taken[d], 1), max(decode.all_tokens[d], 1.0)
             decode.changed[d] = 1
             decode.taken[d] += 1
             decode.taken_slots[rank] += 1
             decode.taken_tokens[rank] += tokens
             decode.all_tokens[d] += tokens
-            # A load counts both over their means: every load has grown by the lesser growth.
-            growth = min(decode.taken[d] / requests_before, decode.all_tokens[d] / tokens_before)
-            for block in range(decode.floor.shape[1]):
-                decode.floor[d, block] *= max(growth * ROUNDING, 1.0)
             return rank
     return w.NONE
 
@@ -399,7 +390,7 @@ def prefill_work_s(world: World, p: int, i: int, hit_tokens: int, hbm_tokens: in
 
 @kernel
 def update_hit_view(world: World, i: int) -> None:
-    """Set the cached tokens and the prefill seconds of request i at each instance."""
+    """Set the cached tokens of request i and the seconds to its first token at each instance."""
     router_view, request = world.seen, world.request
     settings, pass_s = world.settings, world.prefill.pass_s
     hit_tokens, hbm_tokens = 0, 0
@@ -408,7 +399,8 @@ def update_hit_view(world: World, i: int) -> None:
             hit_tokens, hbm_tokens = cached_tokens_at(world, p, i)
         router_view.hit_tokens[p], router_view.here_tokens[p] = hit_tokens, hbm_tokens
         router_view.hit_share[p] = hit_tokens / (request.input_tokens[i] + request.emitted[i])
-        router_view.serve_s[p] = pass_s[p] + prefill_work_s(world, p, i, hit_tokens, hbm_tokens)
+        serve_s = pass_s[p] + prefill_work_s(world, p, i, hit_tokens, hbm_tokens)
+        router_view.ttft_s[p] = router_view.wait_s[p] + serve_s
 
 
 @kernel

@@ -13,7 +13,6 @@ from tests.jit import compiled
 from twin.policies.memory_pool import (
     ABSENT,
     NONE,
-    add_chain,
     add_requested_blocks,
     count_absent,
     empty_pool,
@@ -22,8 +21,8 @@ from twin.policies.memory_pool import (
     resize_pool,
     server_of,
     set_clock,
+    use_block,
     use_chain,
-    use_run,
 )
 
 NO_SSD = empty_pool(1, 1, 0)
@@ -46,7 +45,7 @@ def misses(keys, room):
     missed = 0
     for key in keys:
         missed += pool.newer[0, key] == ABSENT
-        use_run(pool, 0, key, 1)
+        use_block(pool, 0, key)
     return missed
 
 
@@ -106,23 +105,10 @@ def test_prefix_vector():
     assert list(found.values()) == [32, 32, 16, 16, 0, 32]
 
 
-def test_where_every_block_has_room_no_order_is_kept_and_the_same_is_held():
-    ordered, held = empty_pool(1, 12, 12), empty_pool(1, 12, 12)
-    for runs in (((0, 3), (5, 2)), ((0, 4),), ((5, 2), (9, 3))):
-        segments = chain(*runs)
-        use_chain(ordered, 0, *segments, sum(n for _, n in runs))
-        add_chain(held, 0, *segments, 10**6)
-        assert held.used[0] == ordered.used[0] and held.evicted[0] == 0
-        assert ((held.newer == ABSENT) == (ordered.newer == ABSENT)).all()
-    lost = lose_server(ordered, held, 0, 0, UP[:2], 0)
-    assert 0 < lost < 10 and held.used[0] == ordered.used[0]
-    assert ((held.newer == ABSENT) == (ordered.newer == ABSENT)).all()
-
-
 def test_a_parent_outlives_its_children():
     pool = empty_pool(1, 10, 3)
     use_chain(pool, 0, *chain((0, 3)), 3)
-    use_run(pool, 0, 9, 1)
+    use_block(pool, 0, 9)
     assert [pool.newer[0, b] != ABSENT for b in (0, 1, 2, 9)] == [True, True, False, True]
 
 
@@ -388,7 +374,7 @@ class TiersAgainstDictionaries(RuleBasedStateMachine):
 
     rows = st.integers(0, 1)
     runs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=4)
-    functions = (matched_blocks, use_run, use_chain, count_absent, lose_server)
+    functions = (matched_blocks, use_block, use_chain, count_absent, lose_server)
 
     @initialize(room=st.integers(0, 12), ssd_room=st.integers(0, 20))
     def begin(self, room, ssd_room):
@@ -397,7 +383,7 @@ class TiersAgainstDictionaries(RuleBasedStateMachine):
 
     @rule(row=rows, block=st.integers(0, 23), tier=st.integers(0, 1))
     def keep_one(self, row, block, tier):
-        self.functions[1](self.tiers[tier], row, block, 1)
+        self.functions[1](self.tiers[tier], row, block)
         self.known[tier][row].touch(block)
 
     @rule(row=rows, runs=runs, share=st.floats(0, 1))

@@ -19,8 +19,6 @@ from twin.engine.lists import fill
 from twin.kernels.compiled import kernel
 from twin.policies.batching import fetch_pays
 from twin.policies.memory_pool import (
-    LRU,
-    add_chain,
     add_requested_blocks,
     count_absent,
     matched_blocks,
@@ -186,10 +184,7 @@ def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
     row, turn = pool_row(world, p, i), turn_of(world, i)
     use_chain(world.pool, row, request, turn, blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
-        if world.ssd.policy == LRU and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
-            add_chain(world.ssd, row, request, turn, blocks)
-        else:
-            use_chain(world.ssd, row, request, turn, blocks)
+        use_chain(world.ssd, row, request, turn, blocks)
 
 
 @kernel

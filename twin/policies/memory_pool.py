@@ -162,43 +162,9 @@ def link_newest(pool: BlockPool, row: int, block: int) -> None:
 @kernel
 def drop_block(pool: BlockPool, row: int, block: int) -> None:
     """Remove a resident block from pool `row`."""
-    if pool.policy != LRU or pool.newest[row, 0] != NONE:  # else a tier that keeps no order
-        unlink_block(pool, row, block)
+    unlink_block(pool, row, block)
     pool.newer[row, block] = ABSENT
     pool.used[row] -= 1
-
-
-@kernel
-def use_run(pool: BlockPool, row: int, first: int, count: int) -> None:
-    """Use `count` blocks from id `first` on in pool `row` under LRU, the last block first. Absent
-    blocks are stored; if the pool is full, each evicts the least recently used block."""
-    newer_than, older_than = pool.newer[row], pool.older[row]
-    newest_block, used_blocks = pool.newest[row, 0], pool.used[row]
-    for k in range(count - 1, -1, -1):
-        block = first + k
-        if newest_block == block:
-            continue
-        if newer_than[block] != ABSENT:
-            unlink_block(pool, row, block)
-        elif used_blocks < pool.capacity[row]:
-            used_blocks += 1
-        else:
-            oldest_block = pool.oldest[row, 0]
-            if oldest_block == NONE:  # a pool without room keeps nothing
-                continue
-            unlink_block(pool, row, oldest_block)
-            newer_than[oldest_block] = ABSENT
-            pool.evicted[row] += 1
-            newest_block = NONE if oldest_block == newest_block else newest_block
-        newer_than[block] = NONE
-        older_than[block] = newest_block
-        if newest_block == NONE:
-            pool.oldest[row, 0] = block
-        else:
-            newer_than[newest_block] = block
-        newest_block = block
-    pool.newest[row, 0] = newest_block
-    pool.used[row] = used_blocks
 
 
 @kernel
@@ -302,23 +268,8 @@ def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) ->
         blocks_before -= chains.segment_blocks[segment]
         first_block = chains.segment_first[segment]
         stored_blocks = min(chains.segment_blocks[segment], blocks - blocks_before)
-        if pool.policy == LRU:
-            use_run(pool, row, first_block, stored_blocks)
-            continue
         for block in range(first_block + stored_blocks - 1, first_block - 1, -1):
             use_block(pool, row, block)
-
-
-@kernel
-def add_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Store chain k's first `blocks` blocks in pool `row`, which has room, without order of use."""
-    for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
-        for block in range(begin, begin + count):
-            if pool.newer[row, block] == ABSENT:
-                pool.newer[row, block] = NONE
-                pool.used[row] += 1
-        blocks -= count
 
 
 @kernel

@@ -157,24 +157,18 @@ def average_transfer_levels(world: World) -> None:
     for index in range(counts[levels.MOVERS]):
         flow = flows.movers[index]
         if first_stream <= flow < end_stream:
-            flows.level[flow] = mean_level(levels_with[flow], levels_without[flow], duty)
-
-
-@kernel
-def mean_level(level_with: float, level_without: float, duty: float) -> float:
-    """Mean of a flow's levels with and without exchanges. duty: share of time of these; NaN: 1."""
-    return level_with if np.isnan(duty) else duty * level_with + (1.0 - duty) * level_without
+            flows.level[flow] = duty * levels_with[flow] + (1.0 - duty) * levels_without[flow]
 
 
 @kernel
 def mean_duty(flows: Traffic, first: int, last: int) -> float:
-    """Mean share of time on the wire of active exchanges first..last - 1; NaN: none is active."""
+    """Mean share of time on the wire of active exchanges first..last - 1; 1: none is active."""
     active_count, duty_sum = 0, 0.0
     for exchange in range(first, last):
         if flows.most[exchange] > 0.0:
             active_count += 1
             duty_sum += flows.duty[exchange]
-    return duty_sum / active_count if active_count > 0 else np.nan
+    return duty_sum / active_count if active_count > 0 else 1.0
 
 
 @kernel

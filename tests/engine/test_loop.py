@@ -1,21 +1,13 @@
 """The loop's entry points are compiled by name, each for itself, before anybody waits."""
 
 from twin.engine import loop
-from twin.engine.columns import World
 from twin.kernels.compiled import STAGES
 
 
 def test_every_entry_of_the_loop_is_a_stage_that_compiles_it_for_the_call_that_is_made():
     for name, entry in (
-        ("loop", loop.run_disaggregated), ("colocated engine", loop.run_colocated),
+        ("engine", loop.run_disaggregated), ("colocated engine", loop.run_colocated),
     ):  # fmt: skip
         STAGES[name]()
         assert [str(kind) for kind in entry.signatures[0]] == ["World", "int64", "int64"]
         assert len(entry.signatures) == 1
-
-
-def test_prefill_and_decode_are_stages_of_their_own_and_called_by_address():
-    for name, piece in (("prefill", loop.PREFILL), ("decode", loop.DECODE)):
-        STAGES[name]()
-        assert piece.address(World) == piece.address(World) != 0
-    assert loop.PREFILL.address(World) != loop.DECODE.address(World)

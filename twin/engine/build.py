@@ -10,7 +10,6 @@ from twin.engine.clients.returns import ATTEMPTS, BEGUN
 from twin.engine.clock import EDGES, WINDOWS
 from twin.engine.contention.flows import number_flows
 from twin.engine.contention.shared_links import Streams, Traffic
-from twin.engine.loop import DECODE, PREFILL
 from twin.engine.settings import Settings, Source
 from twin.engine.setup import Setup
 from twin.engine.start import Residents
@@ -85,12 +84,7 @@ def build_world(setup: Setup) -> c.World:
     """The state of the run at time zero, priced as set up; `Machine` writes present prices."""
     scenario, router, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
-    is_disaggregated = scenario.deployment.mode != "colocated"
-    settings = Settings.computed_from(
-        Source(setup),
-        prefill_code=PREFILL.address(c.World) if prefill and is_disaggregated else 0,
-        decode_code=DECODE.address(c.World) if decode and is_disaggregated else 0,
-    )
+    settings = Settings.computed_from(Source(setup))
     prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
     nic_port = nic(setup.fabric, setup.first_die, scenario.deployment.kv_transfer_plane)
     port_count = setup.fabric.nodes if nic_port.shared_by_dies > 1 else setup.fabric.dies.size

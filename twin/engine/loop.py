@@ -15,7 +15,7 @@ from twin.engine.phases.colocated import advance_colocated
 from twin.engine.phases.decode import advance_decode
 from twin.engine.phases.prefill import advance_prefill
 from twin.engine.phases.router import route_requests
-from twin.kernels.borrowed import Piece, compile_entry, run_piece
+from twin.kernels.borrowed import compile_entry
 from twin.kernels.compiled import entry, kernel, stage
 from twin.model.roofline import interpolate
 
@@ -64,20 +64,17 @@ def advance_pools(world: World, t1: float) -> None:
     """Advance prefill, KV transfer and decode to t1 (s); either pool may be missing."""
     settings = world.settings
     if settings.has_prefill:
-        run_piece(settings.prefill_code, world, t1)
+        advance_prefill(world, t1)
     if settings.has_prefill and settings.has_decode:
         advance_transfers(world, t1)
     if settings.has_decode:
-        run_piece(settings.decode_code, world, t1)
+        advance_decode(world, t1)
 
 
-PREFILL, DECODE = Piece(advance_prefill), Piece(advance_decode)
 run_disaggregated, run_colocated = _make_loop(advance_pools), _make_loop(advance_colocated)
 
 
-stage("loop")(lambda: compile_entry(run_disaggregated, World, int, int))
-stage("prefill")(lambda: PREFILL.address(World))
-stage("decode")(lambda: DECODE.address(World))
+stage("engine")(lambda: compile_entry(run_disaggregated, World, int, int))
 stage("colocated engine")(lambda: compile_entry(run_colocated, World, int, int))
 
 

@@ -251,8 +251,6 @@ class Settings(Columns):
     kv_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.d.kv_transfer_plane))
     kv_among_experts = number(int, "On the ports of experts.", lambda f: f.kv_meets_exchange())
 
-    prefill_code = number(int, "Where the compiled phase of prefill begins.")
-    decode_code = number(int, "Where the compiled phase of decode begins.")
     key_route_a = random_key("router.first", "Router, first draw.")
     key_route_b = random_key("router.second", "Router, second draw.")
     key_accept = random_key("mtp.acceptance", "MTP acceptance.")

@@ -5,8 +5,7 @@ refused), and numbers of different types do not lie in the same place."""
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from numba import extending
 from numba.core import cgutils, types
@@ -16,7 +15,6 @@ from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
 from twin.kernels.buffers import Columns
-from twin.kernels.compiled import entry
 
 BLOCK = cgutils.intp_t.as_pointer()
 SEVERAL: Any = types.BaseTuple  # indices
@@ -212,68 +210,3 @@ def compile_entry(compiled_entry: Any, *kinds: type) -> None:
     from disk, without running it."""
     if hasattr(compiled_entry, "compile"):  # else numba is switched off
         compiled_entry.compile(tuple(NUMBERS[k] if k in NUMBERS else GroupType(k) for k in kinds))
-
-
-class Piece:
-    """A part of an entry that is compiled separately and called by its address, so that several
-    processes can share the compilation of a long entry. It takes a group of columns and a time."""
-
-    functions: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
-
-    def __init__(self, function: Callable[[Any, float], None]) -> None:
-        """function: called with a group of columns and a time in seconds."""
-        self._function, self._code = function, 0
-
-    def address(self, group: type) -> int:
-        """Address of the machine code for groups of this class; made or loaded by the first use."""
-        if not self._code:
-            compiled_entry: Any = entry(self._function)
-            compile_entry(compiled_entry, group, float)
-            self._code = id(compiled_entry)  # any number without numba
-            if hasattr(compiled_entry, "overloads"):
-                (machine_code,) = compiled_entry.overloads.values()
-                name = machine_code.fndesc.llvm_func_name
-                self._code = machine_code.library.get_pointer_to_function(name)
-            self.functions[self._code] = self._function
-        return self._code
-
-
-def run_piece(code: int, group: Any, time: float) -> None:
-    """Run the piece whose machine code is at the address `code` on a group, at a time in s."""
-    Piece.functions[code](group, time)
-
-
-def _compile_call(_: Any, code: Any, group: Any, time: Any) -> Any:
-    """Numba's signature of a call through an address, and the function that emits the call."""
-
-    def call(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        """Emit the call of the function at the address, and pass on its error."""
-        convention = context.call_conv
-        function_type = convention.get_function_type(types.none, sig.args[1:])
-        result_cell, error_cell = (
-            cgutils.alloca_once_value(builder, cgutils.get_null_value(pointer_type.pointee))
-            for pointer_type in function_type.args[:2]
-        )
-        function_pointer = builder.inttoptr(args[0], function_type.as_pointer())
-        status_code = builder.call(function_pointer, [result_cell, error_cell, *args[1:]])
-        status = convention._get_return_status(builder, status_code, builder.load(error_cell))
-        with builder.if_then(status.is_error, likely=False):
-            convention.return_status_propagate(builder, status)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, group, types.float64), call
-
-
-_call: Any = extending.intrinsic(_compile_call)
-UNCOUNTED: Any = {"_nrt": False}
-
-
-@extending.overload(run_piece, jit_options=UNCOUNTED)
-def _run_piece(code: Any, group: Any, time: Any) -> Any:
-    """Overload of `run_piece` for compiled code: a function that calls machine code."""
-
-    def call_piece(code: Any, group: Any, time: Any) -> Any:
-        """Call the machine code at the address `code` with the group and the time."""
-        return _call(code, group, time)
-
-    return call_piece

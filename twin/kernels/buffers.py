@@ -114,10 +114,9 @@ class Columns:
             raise TypeError(f"{type(self).__name__} declares no {', '.join(values)}")
 
     @classmethod
-    def computed_from(cls, source: Any, /, **values: Any) -> Self:
-        """A group whose declared numbers are computed from `source`, except those in `values`."""
-        numbers = {name: col.of(source) for name, col in cls.declared.items() if col.of is not None}
-        return cls(**(numbers | values))
+    def computed_from(cls, source: Any) -> Self:
+        """A group whose declared numbers are computed from `source`."""
+        return cls(**{name: c.of(source) for name, c in cls.declared.items() if c.of is not None})
 
     @property
     def address(self) -> int:

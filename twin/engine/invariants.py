@@ -19,7 +19,6 @@ from twin.engine.in_hbm import shared_tokens
 from twin.engine.lifecycle.life import Life
 from twin.engine.setup import Setup
 from twin.engine.swap import held_die_bytes
-from twin.engine.tabling import row_chunks
 from twin.metrics.latency import STAMPS
 from twin.metrics.steadiness import samples_of_stays
 from twin.policies.memory_pool import ABSENT
@@ -87,10 +86,8 @@ def little_law(world: World) -> Check:
     return_times_s = world.loop.due_s[: world.loop.size[0]]
     begin_s = np.concatenate((request.arrival_s[:arrived_count], return_times_s))
     end_s = np.concatenate((end_times(world, arrived_count), np.full(return_times_s.size, np.nan)))
-    fewest_samples = most_samples = int(counters[w.EXHAUSTED])
-    for chunk in row_chunks(begin_s.size):
-        chunk_fewest, chunk_most = samples_of_stays(begin_s[chunk], end_s[chunk], sample_times_s)
-        fewest_samples, most_samples = fewest_samples + chunk_fewest, most_samples + chunk_most
+    samples_of_rows = samples_of_stays(begin_s, end_s, sample_times_s)
+    fewest_samples, most_samples = (n + int(counters[w.EXHAUSTED]) for n in samples_of_rows)
     law_text = "requests counted inside at step ends = step ends within their stays"
     detail = f"{counted:,} counted, {fewest_samples:,} to {most_samples:,} in the stamps"
     return Check("I2", law_text, fewest_samples <= counted <= most_samples, detail)
@@ -230,12 +227,11 @@ def swapped_conserved(world: World) -> Check | None:
 
 def stamps_in_order(requests: pl.DataFrame) -> Check:
     """I6, I7: the stamps of every request are in order."""
-    columns, wrong_rows, missing_stamps = [requests[name] for name in STAMPS], 0, 0
-    for chunk in row_chunks(requests.height):
-        # NaN: missing. The end of a transfer is the first token.
-        for earlier_s, later_s in pairwise(column[chunk].to_numpy() for column in columns):
-            wrong_rows += int(np.count_nonzero(earlier_s > later_s))
-            missing_stamps += int(np.count_nonzero(np.isnan(earlier_s) & ~np.isnan(later_s)))
+    wrong_rows = missing_stamps = 0
+    # NaN: missing. The end of a transfer is the first token.
+    for earlier_s, later_s in pairwise(requests[name].to_numpy() for name in STAMPS):
+        wrong_rows += int(np.count_nonzero(earlier_s > later_s))
+        missing_stamps += int(np.count_nonzero(np.isnan(earlier_s) & ~np.isnan(later_s)))
     law_text = "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish"
     detail = f"{wrong_rows} out of order, {missing_stamps} with a stamp missing"
     return Check("I6", law_text, wrong_rows == 0 and missing_stamps == 0, detail)

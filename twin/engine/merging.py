@@ -15,7 +15,7 @@ from twin.engine import codes as w
 from twin.engine.columns import Record
 from twin.engine.invariants import Check
 from twin.engine.setup import Setup
-from twin.engine.tabling import window_of
+from twin.engine.tabling import sums_by_window
 from twin.metrics.latency import ratio
 from twin.metrics.observed import Observed
 from twin.metrics.registry import Summary
@@ -85,8 +85,8 @@ class ModelResult:
 def _count_by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
     """Number of times in each of `windows` equal windows up to the horizon, f8[windows]."""
     known_times_s = times_s.drop_nulls().to_numpy()
-    window_of_time = window_of(known_times_s[known_times_s <= horizon_s], horizon_s, windows)
-    return np.bincount(window_of_time, minlength=windows).astype(float)
+    known_times_s = known_times_s[known_times_s <= horizon_s]
+    return sums_by_window(known_times_s, horizon_s, windows).astype(float)
 
 
 def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:

@@ -3,6 +3,7 @@
 Tables are polars frames with SI units in their column names. `metrics` says what they mean."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -14,7 +15,7 @@ from twin.engine.columns import World
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
 from twin.engine.setup import Setup
-from twin.engine.tabling import row_chunks, schema, stack_pieces, window_of
+from twin.engine.tabling import schema, stack_pieces, sums_by_window
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, events_table
 from twin.metrics.latency import ratio
@@ -237,38 +238,30 @@ def _events_by_window(
     world: World, at_start: int, arrived: int, count: int
 ) -> dict[str, np.ndarray]:
     """Arrivals, ends, mean TTFT and TPOT (s) of each window, [count] each, from stamps."""
-    request, horizon_s = world.request, world.settings.horizon_s
-    arrivals, ends, refusals, lost_requests, first_tokens, answers = np.zeros((6, count), np.int64)
-    ttft_sum_s, tpot_sum_s = np.zeros((2, count))
+    request, horizon_s, rows = world.request, world.settings.horizon_s, slice(arrived)
+    arrival_s, first_s, finish_s = (
+        column[rows] for column in (request.arrival_s, request.transfer_end_s, request.finish_s)
+    )
+    ready_s, status, token_gaps = (
+        request.ready_s[rows], request.status[rows], request.output_tokens[rows] - 1,
+    )  # fmt: skip
+    is_new = np.arange(arrived) >= at_start
+    has_first = (first_s <= horizon_s) & is_new
+    is_answered = (finish_s <= horizon_s) & (token_gaps > 0) & bool(world.settings.has_decode)
+    tpot_s = (finish_s - first_s)[is_answered] / token_gaps[is_answered]
+    in_windows = partial(sums_by_window, horizon_s=horizon_s, windows=count)
 
-    def count_by_window(times_s: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Add the counts of times in each window to `counts`; returns each time's window."""
-        window = window_of(times_s, horizon_s, count)
-        counts += np.bincount(window, minlength=count)
-        return window
+    def means(times_s: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Mean of the values whose times fall in each window; NaN without any."""
+        return ratio(in_windows(times_s, values=values), in_windows(times_s))
 
-    for rows in row_chunks(arrived):
-        arrival_s, first_s = request.arrival_s[rows], request.transfer_end_s[rows]
-        finish_s, status = request.finish_s[rows], request.status[rows]
-        token_gaps = request.output_tokens[rows] - 1
-        is_new = np.arange(rows.start, rows.start + arrival_s.size) >= at_start
-        count_by_window(arrival_s[is_new], arrivals)
-        count_by_window(finish_s[finish_s <= horizon_s], ends)
-        count_by_window(request.ready_s[rows][status == w.REJECTED], refusals)
-        count_by_window(request.ready_s[rows][status == w.LOST], lost_requests)
-        in_time = (first_s <= horizon_s) & is_new
-        window = count_by_window(first_s[in_time], first_tokens)
-        np.add.at(ttft_sum_s, window, first_s[in_time] - arrival_s[in_time])
-        in_time = (finish_s <= horizon_s) & (token_gaps > 0) & bool(world.settings.has_decode)
-        window = count_by_window(finish_s[in_time], answers)
-        np.add.at(tpot_sum_s, window, (finish_s[in_time] - first_s[in_time]) / token_gaps[in_time])
     return {
-        "arrived": arrivals,
-        "finished": ends,
-        "rejected": refusals,
-        "lost": lost_requests,
-        "ttft_s_mean": ratio(ttft_sum_s, first_tokens),
-        "tpot_s_mean": ratio(tpot_sum_s, answers),
+        "arrived": in_windows(arrival_s[is_new]),
+        "finished": in_windows(finish_s[finish_s <= horizon_s]),
+        "rejected": in_windows(ready_s[status == w.REJECTED]),
+        "lost": in_windows(ready_s[status == w.LOST]),
+        "ttft_s_mean": means(first_s[has_first], (first_s - arrival_s)[has_first]),
+        "tpot_s_mean": means(finish_s[is_answered], tpot_s),
     }
 
 

@@ -4,7 +4,7 @@ The same scenario, facts and trace give the same bytes: a Run is a value."""
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from twin.engine import codes as w
-from twin.engine import invariants, recorder, tabling
+from twin.engine import invariants, recorder
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
@@ -385,32 +385,19 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
         for column in table.iter_columns():
             dtype = column.dtype
             tables_hash.update(f"{column.name} {dtype}".encode())
-            values, missing_masks = _hashable_pieces(column)
-            for is_missing in missing_masks:
-                tables_hash.update(is_missing.data)
+            if column.null_count() and not dtype.is_float():  # no figure of a run is NaN
+                tables_hash.update(column.is_null().to_numpy().data)
             if isinstance(dtype, pl.Enum):
                 tables_hash.update(" ".join(dtype.categories).encode())
-            for chunk in values:
-                tables_hash.update(chunk)
+            tables_hash.update(_values_as_bytes(column))
     return tables_hash.hexdigest()
 
 
-def _hashable_pieces(column: pl.Series) -> tuple[Iterable[Any], Iterable[np.ndarray]]:
-    """(values of a column as buffers, masks of its nulls). Nulls are replaced by NaN, 0 or "".
-    Columns of floats have no masks, as no figure of a run is NaN."""
+def _values_as_bytes(column: pl.Series) -> Any:
+    """Values of a column as a buffer, nulls replaced by NaN, 0 or ""."""
     if column.dtype == pl.String:
-        is_missing = [column.is_null().to_numpy()] if column.null_count() else []
-        joined_text = column.fill_null("").str.join("\n").item()
-        return [joined_text.encode()], is_missing
+        return column.fill_null("").str.join("\n").item().encode()
     numbers = column.cat.physical() if isinstance(column.dtype, pl.Enum) else column
-    if not column.null_count():
-        return [np.ascontiguousarray(numbers.to_numpy())], []
-    # numpy has no nulls: where there are some, a copy is made, with floats.
-    chunks = [numbers[chunk] for chunk in tabling.row_chunks(len(numbers))]
-    if column.dtype.is_float():
-        return (chunk_values.to_numpy() for chunk_values in chunks), []
-    dtype = numbers.clear().to_numpy().dtype
-    return (
-        (np.nan_to_num(chunk_values.to_numpy()).astype(dtype) for chunk_values in chunks),
-        (np.isnan(chunk_values.to_numpy()) for chunk_values in chunks),
-    )
+    if numbers.null_count():
+        numbers = numbers.fill_null(math.nan if numbers.dtype.is_float() else 0)
+    return np.ascontiguousarray(numbers.to_numpy())

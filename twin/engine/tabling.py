@@ -1,7 +1,7 @@
 """Tables of many pieces, made at once and without queries: a polars frame costs more than what a
 piece holds, and a query (`select`, `filter`, a method that is an expression) wakes all threads."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,15 @@ TYPES: dict[str, Any] = dict.fromkeys(
     ("instance", "node", "sub_plane", "first_die", "dies", "npus", "first_npu", "layer", "die",
      "replicas", "rank", "npu"), pl.Int32,
 )  # fmt: skip
-PART = 1 << 15  # rows that are looked at together: their columns stay in the processor's cache
 
 
-def window_of(times_s: np.ndarray, horizon_s: float, windows: int) -> np.ndarray:
-    """Index of the window of each time up to the horizon, i8[n]; `windows` windows are equal."""
-    return np.minimum((times_s / horizon_s * windows).astype(np.int64), windows - 1)
-
-
-def row_chunks(rows: int) -> Iterator[slice]:
-    """Slices of at most PART rows that cover all rows, in order."""
-    return (slice(first_row, min(first_row + PART, rows)) for first_row in range(0, rows, PART))
+def sums_by_window(
+    times_s: np.ndarray, horizon_s: float, windows: int, values: np.ndarray | None = None
+) -> np.ndarray:
+    """Sum of values f8[n], or number without them, of the times in each of `windows` equal windows
+    up to the horizon; times_s f8[n]: none is beyond it."""
+    window_of_time = np.minimum((times_s / horizon_s * windows).astype(np.int64), windows - 1)
+    return np.bincount(window_of_time, values, windows)
 
 
 def schema(columns: str) -> dict[str, Any]:

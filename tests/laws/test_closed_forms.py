@@ -15,6 +15,7 @@ from tests.engine.small import end_of, recorded, small
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
 from twin.engine.contention.kv_transfer import advance_transfers
+from twin.engine.lifecycle.machine import Machine
 from twin.engine.lists import append
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
@@ -243,7 +244,7 @@ def transfers(start_s, tokens, token_s=1.0, step_s=1.0):
         load_facts(),
         recorded([0.0] * n, list(tokens), [2] * n),
     )
-    world = build_world(setup)
+    world = Machine(setup, load_facts(), build_world(setup)).world
     world.transfer.granted[:] = world.settings.kv_bytes_per_token / token_s
     world.transfer.capacity[:] = world.transfer.granted
     request, state = world.request, world.transfer

@@ -12,6 +12,7 @@ from twin.engine.build import build_world
 from twin.engine.clients.arrivals import stop_transfer
 from twin.engine.contention.kv_transfer import begin_transfer, die_bytes, end_transfers, set_rates
 from twin.engine.invariants import bytes_conserved
+from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.engine.swap import held_die_bytes
 from twin.hardware.prices import nic
@@ -77,7 +78,7 @@ def test_parts_of_hand_overs_are_conserved_on_the_links(name):
 
 def test_a_hand_over_that_is_stopped_leaves_no_part_behind():
     setup = set_up(small(layout(*BY_HAND["heads"][:4])), FACTS, None)
-    world = build_world(setup)
+    world = Machine(setup, FACTS, build_world(setup)).world
     request = world.request
     request.rank[:2], request.prefill_instance[:2], request.ready_s[:2] = 1, 0, 0.0
     for i in range(2):

@@ -15,7 +15,7 @@ from twin.engine.setup import Setup
 from twin.engine.start import Residents
 from twin.hardware.demands import equal_parts
 from twin.hardware.placement import Instance
-from twin.hardware.prices import Price, nic, ports_of
+from twin.hardware.prices import nic
 from twin.kernels.rng import stream_key, uniforms
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.coefficients import DecodeCosts, PrefillCosts
@@ -81,7 +81,8 @@ def _sizes(
 
 
 def build_world(setup: Setup) -> c.World:
-    """The state of the run at time zero, priced as set up; `Machine` writes present prices."""
+    """The state of the run at time zero, priced as set up; `Machine` writes present prices, ports
+    and slots."""
     scenario, router, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     settings = Settings.computed_from(Source(setup))
@@ -91,7 +92,6 @@ def build_world(setup: Setup) -> c.World:
     rank_slots = slots_of_decode_ranks(setup, decode)
     first_flows, flow_ends = number_flows(prefills, prefills + decodes, settings.copies_kv > 0)
     sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_ends.max()))
-    port_bytes_per_s = np.full(port_count, float(nic_port.bytes_per_s))
     score_weights = [router.queue_weight, router.prefix_weight, router.kv_weight]
     ssd_blocks = setup.tier_blocks(scenario.memory_pool.ssd_gb_per_node * 1e9)
     stream_flows = [first_flows[kind] + np.arange(prefills) for kind in w.STREAMS]
@@ -112,14 +112,8 @@ def build_world(setup: Setup) -> c.World:
         ),
         prefill=c.Prefill(sizes, pool=np.array(setup.pool_of or [0], np.int32)),
         seen=View(sizes, weights=np.array(score_weights)),
-        transfer=c.Transfers(
-            sizes,
-            capacity=port_bytes_per_s.copy(),
-            granted=port_bytes_per_s,
-            port_of_prefill=_ports_of_dies(setup, prefill, nic_port),
-            port_of_decode=_ports_of_dies(setup, decode, nic_port).reshape(-1, setup.rank_dies),
-        ),
-        decode=c.Decode(sizes, room=rank_slots.reshape(decodes, -1).sum(axis=1), slots=rank_slots),
+        transfer=c.Transfers(sizes),
+        decode=c.Decode(sizes),
         pool=_empty_tier(setup, prefill, setup.pool_blocks),
         ssd=_empty_tier(setup, prefill, ssd_blocks, ssd=True),
         hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0),
@@ -135,14 +129,6 @@ def build_world(setup: Setup) -> c.World:
     )
     _place_residents(world, setup.residents)
     return world
-
-
-def _ports_of_dies(setup: Setup, instances: list[Instance], price: Price) -> np.ndarray:
-    """Number of each die's port for KV transfers, i4[instances, dies]; price: of one such port."""
-    if not instances:
-        return np.zeros((1, 1), np.int32)
-    port_numbers = [ports_of(setup.fabric, instance.die_of_rank, price) for instance in instances]
-    return np.array(port_numbers, np.int32)
 
 
 def slots_of_decode_ranks(setup: Setup, decode: list[Instance]) -> np.ndarray:

@@ -178,10 +178,10 @@ class Transfers(Columns):
     growing = i4("parts_sent", "Scratch: parts whose rate is not yet known.", by="kv_transfer")
     open = i4("2, ports", "Scratch: of these, those at a port.", by="kv_transfer")
     limited = i4("2, ports", "Scratch: of these, those it limits.", by="kv_transfer")
-    capacity = f8("ports", "Rate that others leave.", "B/s", fill=None, by="machine, traffic")
-    granted = f8("ports", "Rate of a port without other traffic.", "B/s", fill=None, by="machine")
-    port_of_prefill = i4("prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine")
-    port_of_decode = i4("ranks, rank_dies", "Of each die.", fill=None, by="machine")
+    capacity = f8("ports", "Rate that others leave.", "B/s", by="machine, traffic")
+    granted = f8("ports", "Rate of a port without other traffic.", "B/s", by="machine")
+    port_of_prefill = i4("prefills, prefill_ranks", "Port of a rank.", by="machine")
+    port_of_decode = i4("ranks, rank_dies", "Of each die.", by="machine")
 
 
 class Decode(Columns):
@@ -194,7 +194,7 @@ class Decode(Columns):
     )  # fmt: skip
     in_batch = i8("decodes", "Requests in the running batch.", by="decode")
     taken = i8("decodes", "Slots running or reserved.", by="decode, router")
-    room = i8("decodes", "Slots of the ranks in service.", fill=None, by="machine")
+    room = i8("decodes", "Slots of the ranks in service.", by="machine")
     kv_tokens = f8("decodes", "KV that fits on a rank.", "tokens", fill=inf, by="machine")
     calendar = i4("decodes, ring", "First request due at an iteration.", fill=NONE, by="decode")
     requests = i8("ranks", "Requests that run.", by="decode")
@@ -203,7 +203,7 @@ class Decode(Columns):
     prompt_tokens = f8("ranks", "Prompt tokens of a mixed iteration.", "tokens", by="prefill")
     prompt_pairs = f8("ranks", "Pairs of attention of a mixed iteration.", by="prefill")
     tenant_growth = f8("decodes, tenants", "`growth` by tenant.", "tokens", by="fair")
-    slots = i8("ranks", "Requests it may hold; 0 when out of service.", fill=None, by="machine")
+    slots = i8("ranks", "Requests it may hold; 0 when out of service.", by="machine")
     taken_slots = i8("ranks", "Slots running or reserved on it.", by="decode, router")
     reserved_tokens = f8(
         "ranks", "KV of requests to come.", "tokens", by="decode, faults, router, swap"

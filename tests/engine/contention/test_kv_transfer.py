@@ -24,6 +24,7 @@ from twin.engine.contention.kv_transfer import (
     set_rates,
 )  # fmt: skip
 from twin.engine.contention.traffic import mean_exchange_slowdown
+from twin.engine.lifecycle.machine import Machine
 from twin.engine.lists import append
 from twin.engine.setup import set_up
 from twin.lab.library import load_facts
@@ -124,7 +125,8 @@ def test_rates_are_max_min_fair_and_no_port_carries_more_than_it_can(pairs, capa
 def test_transfers_end_when_a_fluid_that_is_shared_max_min_fairly_does(seed):
     """Forty transfers that begin at random times between random ports of random rates."""
     rng, count = np.random.default_rng(seed), 40
-    world = build_world(set_up(small({"memory_pool.enabled": False}), load_facts(), None))
+    setup = set_up(small({"memory_pool.enabled": False}), load_facts(), None)
+    world = Machine(setup, load_facts(), build_world(setup)).world
     state, request = world.transfer, world.request
     state.capacity[:] = rng.choice([5e9, 20e9, 50e9], state.capacity.size)
     begin_s = np.sort(rng.uniform(0.0, 0.05, count))
@@ -167,7 +169,8 @@ def fluid(
 
 
 def test_an_exchange_is_prolonged_by_the_mean_share_that_it_had_since_the_pass_before():
-    world = build_world(set_up(small({"supernode.scale_up": "node"}), load_facts(), None))
+    setup = set_up(small({"supernode.scale_up": "node"}), load_facts(), None)
+    world = Machine(setup, load_facts(), build_world(setup)).world
     assert world.settings.kv_among_experts
     column = world.settings.prefills
     assert mean_exchange_slowdown(world, column) == 1.0

@@ -252,7 +252,7 @@ class Machine:
     def _set_ports(self, k: int) -> None:
         """Set the ports over which instance k hands on KV; ranks without a die use other ranks'."""
         dies = self.serving_dies(k)
-        if self.setup.scenario.deployment.mode != "disaggregated" or not dies:
+        if not dies:
             return
         instance, transfer = self.setup.instances[k], self.world.transfer
         ranks = self.ranks(k)

@@ -58,34 +58,34 @@ def take_of_ranks(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]
             append(ends, row, request.following, request_row)
 
 
-def send_back_decoding(world: World, ranks: range, now_s: float) -> int:
-    """Send back the requests on some ranks of one decode instance; returns their number."""
+def sent_back_count(world: World) -> int:
+    """Number of times that a request was sent back to the router so far."""
+    return int(world.record.counters[w.BACK_FROM_QUEUE : w.BACK_FROM_DECODE + 1].sum())
+
+
+def send_back_decoding(world: World, ranks: range, now_s: float) -> None:
+    """Send back the requests on some ranks of one decode instance."""
     decode, decode_instance = world.decode, ranks[0] // world.settings.decode_ranks
-    request_count = 0
     for rank in ranks:
         while decode.requests[rank] > 0:
             request_row = decode.slot_table[rank, decode.requests[rank] - 1]
             remove_running(world, decode_instance, request_row)
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE, has_slot=False)
-            request_count += 1
         for request_row in take_of_ranks(world, decode.swapped, rank, ranks):
             drop_copy(world, request_row)
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
-            request_count += 1
         if world.settings.colocated:
             drop_idle_blocks(world, rank, rank + 1)
     for request_row in take_of_ranks(world, decode.wait, decode_instance, ranks):
         send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
-        request_count += 1
-    return request_count
 
 
 def send_back_transfers(
     world: World, now_s: float, prefill: int = w.NONE, ranks: Sequence[int] = ()
-) -> int:
+) -> None:
     """End the KV transfers from instance `prefill` (NONE: of none) or to decode ranks `ranks`, and
-    send their requests back; returns the number of requests."""
-    transfers, request, request_count, part_row = world.transfer, world.request, 0, 0
+    send their requests back."""
+    transfers, request, part_row = world.transfer, world.request, 0
 
     def is_affected(request_row: int) -> bool:
         """Whether transfers of this request are to end."""
@@ -100,33 +100,25 @@ def send_back_transfers(
         undo_part(world, part_row)
         if request.parts[request_row] == 0:  # else there are others, further on in the list
             send_back(world, request_row, now_s, w.BACK_FROM_TRANSFER)
-            request_count += 1
     for part_row in range(collect_unsent(world)):
         request_row = transfers.fresh[part_row]
         if is_affected(request_row):
             send_back(world, request_row, now_s, w.BACK_FROM_TRANSFER)
-            request_count += 1
         else:
             append(transfers.unsent, 0, request.following, request_row)
-    return request_count
 
 
-def send_back_prompts(world: World, p: int, now_s: float) -> int:
-    """Send back all requests of prefill instance p, with its batch; returns their number."""
-    prefill, following, request_count = world.prefill, world.request.following, 0
-    while True:
-        request_row = pop(prefill.batch, p, following)
-        if request_row == w.NONE:
-            request_row = pop(prefill.queue, p, following)
-        if request_row == w.NONE:
-            break
+def send_back_prompts(world: World, p: int, now_s: float) -> None:
+    """Send back all requests of prefill instance p, with its batch."""
+    prefill, following = world.prefill, world.request.following
+    while (request_row := pop(prefill.batch, p, following)) != w.NONE:
         send_from_prefill(world, p, request_row, now_s)
-        request_count += 1
+    while (request_row := pop(prefill.queue, p, following)) != w.NONE:
+        send_from_prefill(world, p, request_row, now_s)
     world.instance.running[world.settings.prompt_row + p] = 0
     stop_reading(world, p, now_s)
     if not world.settings.colocated:
         drop_idle_blocks(world, first_kv_cell(world, p), first_kv_cell(world, p + 1))
-    return request_count
 
 
 def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
@@ -137,25 +129,22 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
     send_back(world, i, now_s, w.BACK_FROM_PREFILL if is_computing else w.BACK_FROM_QUEUE)
 
 
-def send_back_rank(world: World, rank: int, now_s: float) -> int:
-    """Send back every request on a lost decode rank or in transfer to it; returns their number."""
-    request_count = send_back_decoding(world, range(rank, rank + 1), now_s)
+def send_back_rank(world: World, rank: int, now_s: float) -> None:
+    """Send back every request on a lost decode rank or in transfer to it."""
+    send_back_decoding(world, range(rank, rank + 1), now_s)
     if world.settings.has_prefill and not world.settings.colocated:
-        request_count += send_back_transfers(world, now_s, ranks=(rank,))
-        request_count += send_back_prompts_of_rank(world, rank, now_s)
-    return request_count
+        send_back_transfers(world, now_s, ranks=(rank,))
+        send_back_prompts_of_rank(world, rank, now_s)
 
 
-def send_back_prompts_of_rank(world: World, rank: int, now_s: float) -> int:
-    """Send back requests in prefill with a decode slot on a lost rank; returns their number."""
-    prefill, request_count = world.prefill, 0
+def send_back_prompts_of_rank(world: World, rank: int, now_s: float) -> None:
+    """Send back requests in prefill with a decode slot on a lost rank."""
+    prefill = world.prefill
     for prefill_instance in range(prefill.queue.shape[0]):
         for queue in (prefill.queue, prefill.batch):
             for request_row in take_of_ranks(world, queue, prefill_instance, (rank,)):
                 send_from_prefill(world, prefill_instance, request_row, now_s)
-                request_count += 1
         note_ending_work(world, prefill_instance)
-    return request_count
 
 
 def is_empty_prefill(world: World, p: int) -> bool:
@@ -176,33 +165,30 @@ def is_empty_decode(world: World, d: int) -> bool:
     return not (world.decode.taken[d] or world.instance.running[world.settings.prefills + d])
 
 
-def move_requests_away(world: World, d: int, now_s: float) -> int:
-    """Transfer running requests of decode instance d to others with room; returns their number. The
-    running iteration ends now. A request that has just joined is moved at a later check."""
+def move_requests_away(world: World, d: int, now_s: float) -> None:
+    """Transfer running requests of decode instance d to others with room. The running iteration
+    ends now. A request that has just joined is moved at a later check."""
     decode, instance, first_column = world.decode, world.instance, world.settings.prefills
     open_instances = np.flatnonzero(instance.open[first_column:])
     free_slots = int((decode.room - decode.taken)[open_instances].sum())
     if decode.in_batch[d] == 0 or free_slots <= 0:
-        return 0
+        return
     if instance.running[first_column + d]:
         record_busy(world, first_column + d, now_s, instance.ends_s[first_column + d], -1.0)
         end_iteration(world, d, now_s)
         instance.running[first_column + d] = 0
         instance.ends_s[first_column + d] = now_s
     refresh_view(world)
-    request_count, ranks_each = 0, world.settings.decode_ranks
+    ranks_each = world.settings.decode_ranks
     for rank in range(d * ranks_each, (d + 1) * ranks_each):
         for slot in range(decode.requests[rank] - 1, -1, -1):
-            moved_count = hand_over_request(world, d, decode.slot_table[rank, slot], now_s)
-            if moved_count == w.NONE:
-                return request_count
-            request_count += moved_count
-    return request_count
+            if not hand_over_request(world, d, decode.slot_table[rank, slot], now_s):
+                return
 
 
-def hand_over_request(world: World, d: int, i: int, now_s: float) -> int:
-    """Start the KV transfer of running request i from instance d to another; returns 1 if it did, 0
-    if the request has just joined, NONE without room."""
+def hand_over_request(world: World, d: int, i: int, now_s: float) -> bool:
+    """Start the KV transfer of running request i from instance d to another, unless the request has
+    just joined; False without room for it."""
     settings, request = world.settings, world.request
     iterations_due = request.due[i] - request.joined[i]
     iterations_done = world.decode.iteration[d] - request.joined[i]
@@ -210,11 +196,11 @@ def hand_over_request(world: World, d: int, i: int, now_s: float) -> int:
     # Its new rank begins with the last.
     emitted_tokens = request.emitted[i] + int(tokens_left * iterations_done / iterations_due) - 1
     if emitted_tokens < 1:
-        return 0
+        return True
     needed_tokens = request.input_tokens[i] + emitted_tokens + 0.5 * settings.page_tokens
     new_rank = reserve_rank(world, w.NONE, i, needed_tokens)
     if new_rank == w.NONE:
-        return w.NONE
+        return False
     from_rank = request.rank[i]
     remove_running(world, d, i)
     request.emitted[i] = emitted_tokens
@@ -225,4 +211,4 @@ def hand_over_request(world: World, d: int, i: int, now_s: float) -> int:
     for counter_code in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
         world.record.counters[counter_code] += 1
     begin_transfer(world, i, from_rank)
-    return 1
+    return True

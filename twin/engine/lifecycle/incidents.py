@@ -214,21 +214,22 @@ class Incidents:
     def _remove_requests(self, k: int, t_s: float) -> int:
         """Close instance k to the router; send back requests that cannot stay, returns how many."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
-        world, rank_rows, request_count = self.machine.world, self.machine.rank_rows(k), 0
+        world, rank_rows = self.machine.world, self.machine.rank_rows(k)
+        count_before = phase.sent_back_count(world)
         self.life.set_open(k, 0, up=0)
         if instance.role != "decode":
-            request_count += phase.send_back_prompts(world, instance.index, t_s)
+            phase.send_back_prompts(world, instance.index, t_s)
             if instance.role == "prefill" and world.settings.has_decode:
-                request_count += phase.send_back_transfers(world, t_s, prefill=instance.index)
+                phase.send_back_transfers(world, t_s, prefill=instance.index)
         if instance.role != "prefill":
             if recovery.policy == "restart":
-                request_count += phase.send_back_decoding(world, rank_rows, t_s)
+                phase.send_back_decoding(world, rank_rows, t_s)
                 if instance.role == "decode" and world.settings.has_prefill:
-                    request_count += phase.send_back_transfers(world, t_s, ranks=rank_rows)
+                    phase.send_back_transfers(world, t_s, ranks=rank_rows)
             rank_dies = self.machine.setup.rank_dies
             for rank in sorted({die // rank_dies for die in self.hit[k]}):
-                request_count += phase.send_back_rank(world, rank_rows[rank], t_s)
-        return request_count
+                phase.send_back_rank(world, rank_rows[rank], t_s)
+        return phase.sent_back_count(world) - count_before
 
     def _begin_recovery(self, k: int, t_s: float) -> None:
         """Let instance k serve again: at once if it lost no die, otherwise after its policy's

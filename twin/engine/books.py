@@ -78,7 +78,8 @@ def log_pass(
     world: World, column: int, begin_s: float, end_s: float, requests: int, tokens: float,
     operators: np.ndarray,
 ) -> None:  # fmt: skip
-    """Log a pass of instance `column` if it overlaps the watched span; operators: seconds each."""
+    """Log a pass of instance `column` if it overlaps the watched span. operators f8[operators]:
+    seconds of each operator in the pass."""
     log = world.log
     if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
         return

@@ -201,7 +201,7 @@ def request_columns(requests: Requests, settings: Settings, rows: int) -> dict[s
 
 
 def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:
-    """Prepared turns of clients, from which a dynamic run makes requests; others have no rows."""
+    """Prepared turns, from which a dynamic run makes its requests; other runs have no rows."""
     turn_count = requests.arrival_s.size if settings.dynamic else 0
     next_turn = np.full(turn_count, w.NONE, np.int32)
     pause_s = np.zeros(turn_count)

@@ -101,7 +101,8 @@ def heap_push(
 
 @kernel
 def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
-    """Remove and return the least of values[:size[0]], a min-heap. Its item is items[0] before."""
+    """Remove and return the least of values[:size[0]], a min-heap. The item that belongs to it is
+    items[0] before the call."""
     least_value = values[0]
     size[0] -= 1
     item_count = size[0]

@@ -87,7 +87,7 @@ class EntryLibrary(JITCodeLibrary):
     once is inlined. Numba's first optimisation is skipped: kernels have no reference counts."""
 
     def _optimize_final_module(self) -> None:
-        """Make kernels internal to the module, so that LLVM may inline them; then optimise."""
+        """Make kernels internal to the module, so that LLVM may inline them; then optimise it."""
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"

@@ -96,7 +96,8 @@ def lognormal(key: np.uint64, index: int, median: float, sigma: float) -> float:
 @kernel
 def gamma(key: np.uint64, index: int, shape: float) -> float:
     """Draw `index` of stream `key`: Gamma of mean `shape` and scale 1 (Marsaglia and Tsang 2000: c,
-    d, v, and their boost below shape 1). Rejected numbers come from a stream of this draw only."""
+    d, v, and their boost below shape 1). As some numbers are rejected, each draw has its own
+    stream."""
     draw_key = bits(key, index)
     boost = 1.0
     raised_shape = shape

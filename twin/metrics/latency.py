@@ -25,7 +25,7 @@ TTFT_PARTS = tuple(
 
 
 def mean_and_percentiles(values: np.ndarray, prefix: str) -> dict[str, float | None]:
-    """Mean and p50/p90/p95/p99 of values, by names `prefix`_...; all None without values.
+    """Mean and percentiles of values by name, `prefix` + "_mean", "_p50" to "_p99"; None if empty.
 
     >>> mean_and_percentiles(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
     2.0"""

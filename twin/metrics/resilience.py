@@ -220,7 +220,8 @@ def _retried_and_lost(
 
 
 def _detection_times(events: pl.DataFrame, fault_times_s: Sequence[float]) -> np.ndarray:
-    """Detection time (s) of each fault: the last event "detected" before the next, else its own."""
+    """Detection time (s) of each fault: that of the last event "detected" before the next fault, or
+    the time of the fault itself."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     return np.array([
         max([fault_s, *(t_s for t_s in detected_s if fault_s <= t_s < next_s)])

@@ -121,7 +121,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
     flows: list[Flow] = []
 
     def add_flow(kind: int, seat: Seat, load: Load | None, **fields: Any) -> None:
-        """Append an instance's flow of class `kind`, if it has a load; fields: others of `Flow`."""
+        """Append an instance's flow of class `kind` if it has a load; fields: more of `Flow`."""
         place_in_class = seat.column if kind in w.PER_INSTANCE else seat.index
         if load is not None:
             number = int(first[kind]) + place_in_class

@@ -26,8 +26,7 @@ class Elastic:
     """The controller of a run and its decisions; `life` starts and drains instances for it."""
 
     def __init__(self, life: Life) -> None:
-        """Begin the schedule, or the measurements of the controller; life: the instances'
-        states."""
+        """Begin the schedule, or the measurements of the controller, for instances of `life`."""
         self.life, self.machine, self.agenda = life, life.machine, life.agenda
         self.setup = self.machine.setup
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles

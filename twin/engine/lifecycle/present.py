@@ -25,7 +25,8 @@ class Present:
         self._setup, self._elastic = setup, elastic
 
     def _instance_s(self, role: str, edges_s: np.ndarray, *states: str) -> np.ndarray:
-        """Instance-seconds of a pool in some states (none given: in any) between two edges each."""
+        """Instance-seconds of a pool in some states (none given: in any) in each interval between
+        edges_s, f8[edges - 1]."""
         assert self._elastic is not None
         instance_s = np.zeros(edges_s.size - 1)
         for span in self._elastic.life.spans:
@@ -69,7 +70,8 @@ class Present:
         )
 
     def npus_by_state(self, windows: int) -> dict[str, np.ndarray]:
-        """Mean NPUs that serve, by pool, and of all that start or drain, f8[windows]; else {}."""
+        """Mean NPUs that serve, by pool, and mean NPUs that start or drain, f8[windows] each, by
+        name of column; {} if instances are fixed."""
         if self._elastic is None:
             return {}
         npus_by_column = {

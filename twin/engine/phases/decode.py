@@ -57,7 +57,8 @@ def next_action_s(world: World, d: int, head: int) -> float:
 
 @kernel
 def admit_ready(world: World, d: int, now_s: float) -> None:
-    """Let requests with KV in place by now_s join instance d's batch, first from host memory."""
+    """Let requests whose KV is in place by now_s join instance d's batch. Requests with KV in host
+    memory come first."""
     decode, request = world.decode, world.request
     if decode.swapped_out[d] > 0:
         for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):

@@ -6,7 +6,6 @@ in a numpy record (`dtype_of`, `numbers`), which is what a state column holds.""
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache, partial
-from operator import attrgetter
 from typing import Any, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -131,38 +130,18 @@ def without_cause(whole: R, cause: str) -> R:
 
 def numbers(whole: Record) -> NDArray[np.float64]:
     """The numbers of a record, f8[N]; seen through `dtype_of` it is a record of one row."""
-    return np.array(_values(whole), np.float64)
+    return np.array([*_values(whole)], np.float64)
 
 
-def _values(whole: Record) -> list[float]:
-    """All numbers of a record in storage order; faster than `walk`."""
-    values: list[float] = []
-    for value in _reader(type(whole))(whole):  # type: ignore[arg-type]
-        if isinstance(value, tuple):
-            for inner in value:
-                values += _values(inner)
+def _values(whole: Record) -> Iterator[float]:
+    """Yield all numbers of a record in storage order; faster than `walk`."""
+    for member in _fields(type(whole)):  # type: ignore[arg-type]
+        value = getattr(whole, member.name)
+        if isinstance(value, tuple | Record):
+            for inner in value if isinstance(value, tuple) else (value,):
+                yield from _values(inner)
         else:
-            values.append(value)
-    return values
-
-
-@cache
-def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
-    """Function that reads all numbers and tuples of a record of a kind, in storage order."""
-    first_path, *more_paths = _paths(kind)
-    if more_paths:
-        return attrgetter(first_path, *more_paths)
-    return lambda whole: (getattr(whole, first_path),)  # of one name attrgetter gives no tuple
-
-
-def _paths(kind: type[Record], prefix: str = "") -> Iterator[str]:
-    """Yield dotted names of a record's numbers and tuples of records, in storage order."""
-    for member in _fields(kind):  # type: ignore[arg-type]
-        name, value = prefix + member.name, member.default
-        if isinstance(value, Record):
-            yield from _paths(type(value), f"{name}.")
-        else:
-            yield name
+            yield value
 
 
 @cache

@@ -157,15 +157,10 @@ class Load:
             return 0.0, -1
         if not self.pattern.links.size:
             return float("inf"), -1
-
-        def rate_and_limits() -> tuple[float, INTS]:
-            """The highest bytes/s that no link exceeds; positions of the links that bound it."""
-            link_bytes_per_s = net.capacity[self.pattern.links] / self.amounts
-            lowest_rate = float(link_bytes_per_s.min())
-            return lowest_rate, np.flatnonzero(link_bytes_per_s <= lowest_rate * (1.0 + 1e-9))
-
-        bytes_per_s, limit_positions = net.once(("fullest", self.pattern), rate_and_limits)
-        full_links = self.links[limit_positions]
+        links = self.links
+        link_bytes_per_s = net.capacity[links] / self.amounts
+        bytes_per_s = float(link_bytes_per_s.min())
+        full_links = links[link_bytes_per_s <= bytes_per_s * (1.0 + 1e-9)]
         between_switches = full_links[(net.leaves[full_links] < 0) & (net.enters[full_links] < 0)]
         # Twelve digits: the order in which shares of a link were added up is no physics.
         full_links = between_switches if between_switches.size else full_links
@@ -174,15 +169,12 @@ class Load:
     def port_time_share(self, net: Network) -> float:
         """Transfer time on the slowest port of a die, CPU or NIC, divided by the transfer time on
         the slowest of all links, which may carry bytes of many ends. 1 without traffic."""
-
-        def compute_share() -> float:
-            """Time of the slowest link at an end divided by that of the slowest link."""
-            links = self.pattern.links
-            link_times = self.amounts / net.capacity[links]
-            port_times = link_times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
-            return float(port_times.max(initial=0.0) / link_times.max())
-
-        return net.once(("ports", self.pattern), compute_share) if self.pattern.links.size else 1.0
+        links = self.links
+        if not links.size:
+            return 1.0
+        link_times = self.amounts / net.capacity[links]
+        port_times = link_times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
+        return float(port_times.max(initial=0.0) / link_times.max())
 
 
 @cached_by_network
@@ -249,14 +241,8 @@ def _maps_side(net: Network, swap: Swap, old: Side, new: Side) -> bool:
     """Whether a swap maps the side `old` (vertices, amounts) of a demand to the side `new`."""
     if old != new:
         return map_numbers(np.array(old[0]), swap.vertices, swap.to_vertices).tolist() == [*new[0]]
-
-    def amounts_of_vertices() -> FLOATS:
-        """Bytes/s that each vertex sends or receives, f8[vertices]."""
-        amounts_by_vertex = np.zeros(len(net.vertices))
-        amounts_by_vertex[list(old[0])] = old[1]
-        return amounts_by_vertex
-
-    vertex_amounts = net.once(("amounts", old), amounts_of_vertices)
+    vertex_amounts = np.zeros(len(net.vertices))
+    vertex_amounts[list(old[0])] = old[1]
     return bool((vertex_amounts[swap.vertices] == vertex_amounts[swap.to_vertices]).all())
 
 
@@ -330,9 +316,8 @@ def _reverse_links(net: Network) -> INTS | None:
 
 
 def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
-    """Bytes of a demand on a plane's links; links near its ends are tried first, and the part of
-    the network that was routed last is used again for the same ends. Demands with very many
-    receivers may be routed in reverse. same_domain: True for pairs within one scale-up domain,
+    """Bytes of a demand on a plane's links; links near its ends are tried first. Demands with very
+    many receivers may be routed in reverse. same_domain: True for pairs within one scale-up domain,
     False for pairs of two domains, None for all."""
     out, into = np.zeros((2, len(net.vertices)))
     out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
@@ -341,20 +326,10 @@ def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -
         reverse_links = net.once("opposite", lambda: _reverse_links(net))
     if reverse_links is not None:
         out, into = into, out
-    last_quotients = net.once("routed last", dict[tuple[str, bool | None], Quotient])
-    quotient, route = last_quotients.pop((plane, same_domain), None), None
-    if quotient and all(
-        map(np.array_equal, (quotient.usable.out, quotient.usable.into), (out, into))
-    ):
-        route = quotient.route(demand.operation, demand.flows)
-    if route is None:
-        usable = Usable(net, plane, out, into)
-        quotients = (
-            Quotient(usable, same_domain, *links) for links in usable.link_sets(same_domain)
-        )
-        routes = (candidate.route(demand.operation, demand.flows) for candidate in quotients)
-        route = next(one for one in routes if one is not None)  # all links reach far enough
-    last_quotients[plane, same_domain] = route.part
+    usable = Usable(net, plane, out, into)
+    quotients = (Quotient(usable, same_domain, *links) for links in usable.link_sets(same_domain))
+    routes = (candidate.route(demand.operation, demand.flows) for candidate in quotients)
+    route = next(one for one in routes if one is not None)  # all links reach far enough
     if reverse_links is None:
         return route
     return replace(route, links=reverse_links[route.links], apart=[(a, b) for b, a in route.apart])

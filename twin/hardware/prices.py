@@ -143,16 +143,11 @@ def server_port_rate(
     if pool_load is None:
         return 0.0
     load, dram_nodes = pool_load
-
-    def median_rate() -> float:  # the same for all that are alike
-        """Bytes/s that the median server's port sends, for each equal part of its DRAM."""
-        is_port, _ = demands.server_ports(net, load.pattern, plane)
-        bytes_per_s, links = np.full(net.nodes, np.inf), load.links[is_port]
-        link_bytes_per_s = net.capacity[links] / load.amounts[is_port]
-        np.minimum.at(bytes_per_s, net.node[net.tail[links]], link_bytes_per_s)
-        return float(np.median(bytes_per_s[dram_nodes])) / demands.equal_parts(net, dram_nodes).size
-
-    return net.once(("server port", load.pattern, plane), median_rate)
+    is_port, _ = demands.server_ports(net, load.pattern, plane)
+    bytes_per_s, links = np.full(net.nodes, np.inf), load.links[is_port]
+    link_bytes_per_s = net.capacity[links] / load.amounts[is_port]
+    np.minimum.at(bytes_per_s, net.node[net.tail[links]], link_bytes_per_s)
+    return float(np.median(bytes_per_s[dram_nodes])) / demands.equal_parts(net, dram_nodes).size
 
 
 def nic(net: Network, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:

@@ -97,7 +97,6 @@ class Quotient:
         self.added = added[examples]
         self.first, self.second = links[examples], port_links[examples]  # an example of each link
         self.group = group_of
-        self.stored: Walks | None = None
         self._set_pair_bytes(group_of, same_domain)
 
     def _merge_port_links(self, links: INTS) -> tuple[INTS, INTS, INTS]:
@@ -193,7 +192,11 @@ class Quotient:
         if routing == "hashed":  # who collides with whom shows with all together only
             rows_at_once = max(rows_at_once, problem.rows.size)
         for start in range(0, problem.rows.size if problem.parts.any() else 0, rows_at_once):
-            walks = self._walks(start, rows_at_once)
+            row_slice = slice(start, start + rows_at_once)
+            walks = Walks(
+                problem.size, problem.tail, problem.head, problem.rows[row_slice], problem.ends,
+                problem.parts[:, row_slice], self.usable.detour, problem.added,
+            )  # fmt: skip
             row_ends = [
                 (row, end_index)
                 for row, end in walks.pairs_without_path(start)
@@ -275,18 +278,6 @@ class Quotient:
             np.add.at(hashes, head, mix64(link_hashes ^ last_hashes[tail]))
             (class_of, class_count), last_count = number_values(hashes), class_count
         return class_of, link_hashes
-
-    def _walks(self, start: int, row_count: int) -> Walks:
-        """Walks from `row_count` rows of the problem, from row `start` on. They are stored for
-        other operations if one link of the problem stands for several equal ones."""
-        problem, row_slice = self.problem, slice(start, start + row_count)
-        walks = self.stored or Walks(
-            problem.size, problem.tail, problem.head, problem.rows[row_slice], problem.ends,
-            problem.parts[:, row_slice], self.usable.detour, problem.added,
-        )  # fmt: skip
-        is_stored = problem.tail.size < self.tail.size and row_count >= problem.rows.size
-        self.stored = walks if is_stored else None
-        return walks
 
     def _collision(
         self, walks: Walks, rates: FLOATS, link_bytes: FLOATS, is_transfer: bool, far_rate: float

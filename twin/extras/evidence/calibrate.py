@@ -107,7 +107,7 @@ class Space:
 
 
 def calibrate(facts: Facts) -> Fit:
-    """Fit of the constants of data/calibration.toml to the published rows that calibrate."""
+    """Fit of the constants of data/calibration.toml to published rows of the kind 'calibrating'."""
     rows = [row for row in load_published() if row.kind == "calibrating"]
     space, weights = Space(facts, rows, CONSTANTS), np.array([row_weight(row) for row in rows])
     return space.with_errors(space.fit(lambda x: weights * space.errors(x), space.start))

@@ -401,7 +401,8 @@ class _SpanBuilder:
         return np.array([begin_s, *sorted(t for t in inner_s if begin_s < t < end_s), end_s])
 
     def _minutes(self, begin_s: float, end_s: float) -> list[float]:
-        """Times (s) in a span of full minutes of the traffic's day, or of 1,440ths of the run."""
+        """Times (s) of full minutes in a span: of the traffic's day or, without one, 1,440ths of
+        the run."""
         traffic = self.layout.traffic
         profile = traffic.workload.profile
         minute_s = (profile.period_s if profile.shape in DAILY else traffic.horizon_s) / MINUTES
@@ -416,7 +417,8 @@ class _SpanBuilder:
 
 
 def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
-    """Rows of `workload.profile.pieces`, one a change; edges: f8[n + 1] s; factors: f8[n] each."""
+    """Rows of `workload.profile.pieces`, one for each change; edges: f8[n + 1] s; factors: f8[n]
+    each."""
     rows, row_before = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
     for k, at_s in enumerate(edges[:-1].tolist()):
         row_now = {name: float(values[k]) for name, values in factors.items()}
@@ -427,8 +429,9 @@ def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[
 
 
 def _thinned_stream(arrivals: str, cv: float, drawn: float, taken: float) -> dict[str, Any]:
-    """Fields `arrivals` and `cv` of a stream of which the share `drawn` is drawn at random, and of
-    that every 1/taken-th request taken; {} where they stay. cv: coefficient of variation of gaps.
+    """Fields `arrivals` and `cv` of a stream from which the share `drawn` is drawn at random, and
+    of that every 1/taken-th request is taken; {} if both stay unchanged. cv: coefficient of
+    variation of gaps.
 
     >>> _thinned_stream("poisson", 1.0, 0.01, 1.0), _thinned_stream("poisson", 1.0, 1.0, 0.25)
     ({}, {'arrivals': 'gamma', 'cv': 0.5})"""

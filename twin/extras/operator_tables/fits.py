@@ -79,7 +79,7 @@ Part = tuple[str, Floats, Candidates, Begin]
 
 
 def _fit_part(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
-    """Fit of a part by its candidate of least log error; held_share: share of rows left out."""
+    """Fit of a part with the candidate of least log error; held_share: share of rows left out."""
     part_name, measured_s, candidates, start_values = part
     is_held = np.random.default_rng(seed).random(measured_s.size) < held_share
     keys = list(start_values)
@@ -157,7 +157,8 @@ def _tile_candidates(predict: Callable[..., Floats]) -> Candidates:
 
 
 def _grouped_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Parts to fit, one a kernel: a die's products gate, up and down with equal rows per expert."""
+    """Parts to fit, one for each kernel: the products gate, up and down of a die's experts, with
+    equal rows per expert."""
     even_rows = rows.filter(
         pl.col("distribution").is_in(["balanced", "uniform"])
         & (pl.col("inter_size") / pl.col("moe_tp_size") >= 256) & (pl.col("num_experts") >= 32)
@@ -366,8 +367,8 @@ def _exchange_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _alltoall_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Parts to fit of TensorRT-LLM's one-sided dispatch (NVFP4, a scale byte for 16 numbers) and
-    combine (BF16) inside a node, of as many ranks as a token has experts or more."""
+    """Parts to fit: TensorRT-LLM's one-sided dispatch (NVFP4, a scale byte per 16 numbers) and
+    combine (BF16) inside a node, over as many ranks as a token has experts, or more."""
     parts: list[Part] = []
     chosen_rows = rows.filter(
         (pl.col("kernel_source") == "NVLinkOneSided") & (pl.col("hidden_size") == HIDDEN)

@@ -158,7 +158,8 @@ def _operator_bars(operators: pl.DataFrame | None) -> Iterable[Part]:
 
 
 def scenario_section(scenario: Scenario) -> Part:
-    """A scenario as HTML: question, source, and folded the fields that differ from defaults."""
+    """A scenario as HTML: question, source, and a folded table of fields that differ from
+    defaults."""
     field_rows = []
     for path, value in changed_fields(Scenario(), scenario).items():
         field = field_info(path)

@@ -279,8 +279,8 @@ def _error_scales(first_errors: Sequence[Error]) -> dict[Hashable, float]:
 
 
 def _branch_numbers(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArray[np.intp]:
-    """Number of the branch of each leaf (an error's levels) at each level, i[leaves, levels].
-    numbers: for each level the number by branch; gets new branches."""
+    """Number of the branch on which each leaf (an error's levels) lies at each level, i[leaves,
+    levels]. numbers: of the branches known so far, by level; new branches are added."""
     return np.array([
         [ids.setdefault(leaf[: depth + 1], len(ids)) for depth, ids in enumerate(numbers)]
         for leaf in leaves
@@ -288,9 +288,10 @@ def _branch_numbers(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) 
 
 
 def _variogram(codes: NDArray[np.intp], errors: Vector, shared_levels: NDArray[np.intp]) -> Vector:
-    """Half the mean squared difference of two rows' errors by number of levels that they share,
-    f8[levels + 1], never rising; 1 without a pair. A mean over pairs of branches: many rows of one
-    stack count once. codes: branch numbers; shared_levels: i[rows, rows], how many."""
+    """Half the mean squared difference of two rows' errors, by number of levels that the rows
+    share: f8[levels + 1]. It never rises with that number, and is 1 without a pair. It is a mean
+    over pairs of branches, so that many rows of one stack count once. codes: branch numbers;
+    shared_levels: number of shared levels, i[rows, rows]."""
     rows, other_rows = np.triu_indices(len(errors), 1)
     depths = shared_levels[rows, other_rows]
     roots_of_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
@@ -321,7 +322,7 @@ def bands_without(
     leaves: Mapping[str, tuple[Any, Levels]] | None = None,
 ) -> dict[str, Band]:
     """Band by row id, made without errors of the row's group. by: function that gives an error's
-    group, as its system; leaves: (group, levels) by row id (None: those of the errors)."""
+    group, such as its system; leaves: (group, levels) by row id (None: those of the errors)."""
     leaves = leaves or {error.row: (by(error), error.levels) for error in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
@@ -393,8 +394,8 @@ def _bands_without_system() -> dict[str, Band]:
 
 
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
-    """By row id: low and high end of twin / published - 1 in a band made without the row's system,
-    and whether its first error lies within (None: it has none)."""
+    """(low, high, inside) by row id: ends of the band of twin / published - 1, made without the
+    row's system, and whether the first error lies within (None: there is no first error)."""
     bands, first_answers, ends_by_row = _bands_without_system(), load_first_answers(), {}
     for row in load_published():
         if row.id not in bands:
@@ -435,9 +436,9 @@ def coverage_texts() -> list[str]:
 
 
 def ratio_error_and_pairs(errors: Sequence[Error], levels: Levels, model: str) -> tuple[float, int]:
-    """(error, as a logarithm, within which MOST recorded ratios of two deployments of one stack
-    lie; number of pairs of rows of this machine, stack, mode and model); (inf, 0) without any pair.
-    Each branch counts once, all other systems together as PRIOR rows."""
+    """(error, pairs): a share MOST of recorded ratios of two deployments of one stack is off by at
+    most this error (a logarithm); number of pairs of rows of this machine, stack, mode and model;
+    (inf, 0) without any pair. Each branch counts once, all other systems together as PRIOR rows."""
     unseen_errors = [entry for entry in errors if entry.first is not None]
     errors_by_branch: dict[tuple[Hashable, ...], list[float]] = {}
     rows_by_branch: dict[tuple[Hashable, ...], int] = {}

@@ -40,7 +40,7 @@ class Aspect:
     read: Callable[[Configuration, Facts], Value] | None = None  # None: the field's value
 
     def value_of(self, config: Configuration, facts: Facts) -> Value:
-        """What a scenario (`config`) has in this aspect: a number or name; None: nothing."""
+        """Value of a scenario (`config`) in this aspect: a number or name; None if it has none."""
         return _field_value(self.path, config) if self.read is None else self.read(config, facts)
 
     @property

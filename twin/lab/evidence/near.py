@@ -87,7 +87,7 @@ class FigureBand:
 
     @property
     def basis(self) -> str:
-        """In words: how many rows, and of what, the band is made from."""
+        """Text on the rows that the band is made from: how many, and of which systems."""
         facts_text = ", with earlier facts" if self.stale else ""
         if not self.band.own:
             seen_text = f"; its {numbered(self.seen, 'row')} were in sight of its making"

@@ -109,7 +109,8 @@ class View:
 
 
 def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
-    """By stage of the TTFT: seconds waited there, summed over the requests in it at the end."""
+    """Seconds by stage of the TTFT that requests still in the stage at the end have waited,
+    summed."""
     waited_s = {}
     for stage, begin_column, end in TTFT_PARTS:
         times_s = [requests[column].cast(pl.Float64).to_numpy() for column in (begin_column, end)]

@@ -106,7 +106,8 @@ class Search:
 
     @property
     def is_full(self) -> bool:
-        """Whether a closed loop takes every slot of a deployment: its batch is its load."""
+        """Whether clients of a closed loop take every slot of a deployment, so that its batch sets
+        its load."""
         return not self.plan.is_load_fixed and self.space.prices.offered is None
 
     def steps(self) -> Steps:
@@ -368,7 +369,8 @@ def excess_shares(points: FLOATS, x: float, y: float) -> FLOATS:
 
 
 def _next_load(t: Tested) -> float:
-    """Next load (requests/s) to try: beyond or between those that it met and missed."""
+    """Next load (requests/s) to try with a deployment: beyond or between loads that it met and
+    missed."""
     if not t.met_rate:
         return t.missed_rate / STEP**2 ** (len(t.trials) - 1)  # a formula may be far off
     return t.met_rate * STEP if math.isinf(t.missed_rate) else math.sqrt(t.met_rate * t.missed_rate)

@@ -251,7 +251,8 @@ class Runs:
         return None
 
     def release(self, run: str, owner: Owner) -> bool:
-        """Give a run to other processes, or end one that is to stop; False if not its owner's."""
+        """Give a run back for another process, or end it if a stop was requested; False if it has
+        another owner by now."""
         if self._end_run(_held_by(run, owner) & STOPPING, CANCELLED, STOPPED):
             return True
         values = {RunRow.owner: NO_OWNER, RunRow.progress: 0.0, RunRow.live: {}}

@@ -40,7 +40,8 @@ def add_file(session: Session, artefacts: Artefacts, artefact: Artefact) -> None
 
 
 def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: str) -> None:
-    """Set `published_s` once where column `key` is `name`; raises UnknownId without such a row."""
+    """Note the time of sharing in the row whose column `key` is `name`, unless it has one; raises
+    UnknownId without such a row. kind: of the row, for the error."""
     row_class: Any = key.class_
     require(session.scalar(select(key).where(key == name)), kind, name)
     statement = update(row_class).where(key == name, row_class.published_s.is_(None))

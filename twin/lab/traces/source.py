@@ -110,7 +110,8 @@ def _require_size(name: str, data: bytes, limits: Limits) -> bytes:
 
 
 def _unpack(name: str, data: bytes, limits: Limits, path: Path | None = None) -> Iterator[Piece]:
-    """Pieces of a file: itself, or a tar's members; path: where it lies. Raises TraceError."""
+    """Yield the file itself, or the members of a tar; path: of the file on disk. Raises
+    TraceError."""
     budget = Budget(name, limits)
     if data.startswith(limits.as_given):
         yield Piece(name, data, path)

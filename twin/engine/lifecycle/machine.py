@@ -67,23 +67,15 @@ class Machine:
         self.absent: set[int] = set()  # these, and those that start
         self.epochs: list[Epoch] = []
         self._slots = slots_of_decode_ranks(setup, setup.of_role("decode"))
-        self.roles: list[RoleCosts] = [self._built_costs(k) for k in range(len(self.members))]
-        for k, costs in enumerate(self.roles):
-            self.adopt_costs(k, costs)
+        self.roles: list[RoleCosts] = []
+        for k, instance in enumerate(setup.instances):
+            if not self.serving_dies(k):
+                raise HardwareError(
+                    f"no die of {instance.name} is linked: take back an edit of the supernode"
+                )
+            self.roles.append(self.price(k))
+            self.adopt_costs(k, self.roles[k])
         self.lay_flows()
-
-    def _built_costs(self, k: int) -> RoleCosts:
-        """Costs of instance k on the undamaged machine; the first of a role is priced already.
-        Raises HardwareError when no die of the instance is linked."""
-        instance = self.setup.instances[k]
-        if not self.serving_dies(k):
-            raise HardwareError(
-                f"no die of {instance.name} is linked: take back an edit of the supernode"
-            )
-        built_costs = self.setup.costs.roles.get(instance.role)
-        if instance.index or None in self.members[k] or built_costs is None:
-            return self.price(k)
-        return built_costs
 
     def dies_in_use(self) -> set[int]:
         """Dies that are members of an instance, serving or failed."""

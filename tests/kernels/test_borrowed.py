@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numba import config, njit
 
+from twin.kernels import borrowed  # noqa: F401 - tells numba what columns are
 from twin.kernels.buffers import Columns, column
 from twin.kernels.compiled import entry
 

@@ -12,13 +12,6 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 # Cost, in LLVM's units, up to which a kernel with several callers is inlined: with half of LLVM's
 # own 225, optimising takes a sixth less time and runs are as fast.
 INLINED = 100
-# Passes that change nothing in a kernel that allocates nothing.
-UNUSED = {
-    "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune",
-    "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
-    "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites",
-    "NoPythonSupportedFeatureValidation", "DumpParforDiagnostics",
-}  # fmt: skip
 
 
 class _WithoutEnvironment:
@@ -116,8 +109,7 @@ class KernelFlags(Flags):
 
 
 class KernelCompiler(CompilerBase):
-    """Numba's compiler pipeline with `KernelLibrary` as its library. A kernel that allocates
-    nothing has no closures, comprehensions or array expressions, whose passes are left out."""
+    """Numba's compiler pipeline with `KernelLibrary` as its library."""
 
     library: type[JITCodeLibrary] = KernelLibrary
 
@@ -128,14 +120,10 @@ class KernelCompiler(CompilerBase):
         state.flags.no_cfunc_wrapper = True  # C calls no kernel
 
     def define_pipelines(self) -> list[Any]:
-        """Numba's compiler passes, without those that a kernel without allocation does not need."""
+        """Numba's compiler passes, for our library."""
         state: Any = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
-        pass_list = DefaultPassBuilder.define_nopython_pipeline(state)
-        if not state.flags.nrt:
-            pass_list.passes = [pair for pair in pass_list.passes if pair[0].__name__ not in UNUSED]
-            pass_list.finalize()
-        return [pass_list]
+        return [DefaultPassBuilder.define_nopython_pipeline(state)]
 
 
 class EntryCompiler(KernelCompiler):

@@ -230,3 +230,28 @@ def test_a_run_with_long_contexts_is_faster_than_that_of_the_dense_model(facts):
         for model in ("deepseek-v3-2", "deepseek-r1")
     ]
     assert tpot_s[0] < tpot_s[1]
+
+
+def mixed_prompt_core(model, tp_dies, is_split, facts):
+    rank = {"deployment.mode": "colocated", "deployment.decode.tp_dies": tp_dies}
+    scenario = with_overrides(Scenario(), {"deployment.model": model} | rank)
+    split = facts.replaced({"operators.ascend.sparse_split": float(is_split)})
+    return Priced(scenario, split).parts.costs.colocated_role.decode.chunk
+
+
+def test_dies_of_a_mixed_rank_split_prompts_where_the_engine_does_and_score_no_token_twice(facts):
+    by_heads, by_tokens = (mixed_prompt_core("deepseek-v3-2", 8, on, facts) for on in (0, 1))
+    assert by_tokens.index == pytest.approx(by_heads.index / 8)  # each die had scored every token
+    assert by_tokens.edge == pytest.approx(by_heads.edge / 8)  # and begun with it
+    assert by_tokens.index_flops == pytest.approx(by_heads.index_flops / 8)
+    assert by_tokens.latent_flops == pytest.approx(by_heads.latent_flops)  # heads or tokens
+    # Selected KV is read by one die, not by eight; what is computed is as much.
+    assert by_heads.latent / 8 < by_tokens.latent < by_heads.latent
+    assert by_tokens.reach == by_heads.reach
+
+
+@pytest.mark.parametrize(("model", "tp_dies"), [("deepseek-v3-2", 1), ("deepseek-r1", 8)])
+def test_nothing_is_split_without_an_indexer_or_within_one_die(model, tp_dies, facts):
+    assert mixed_prompt_core(model, tp_dies, 0, facts) == mixed_prompt_core(
+        model, tp_dies, 1, facts
+    )

@@ -15,7 +15,7 @@ from twin.model.collectives import (
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import core_message_bytes
 from twin.model.parallel import Where, stage_of
-from twin.model.prompts import prompt_core_coefficients, uses_sparse_kernel
+from twin.model.prompts import mixed_core_coefficients, uses_sparse_kernel
 from twin.model.record import scale_computed
 from twin.model.roofline import max_of_normals
 from twin.model.setting import WHOLE, Cores, Setting
@@ -183,7 +183,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
         kv_bytes = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
         cached_token_s += kv_bytes * context_group.remote / context_group.rate_bytes_per_s / ranks
     chunk = c.Chunk(
-        **prompt_core_coefficients(x, x.shape.layers),
+        **mixed_core_coefficients(x),
         hit=cached_token_s * x.shape.layers,
         apart=x.machine.prompts_apart * are_apart,
         sums=_prompt_sum_collective(x),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twin.model import operators as o
 from twin.model.roofline import Efficiency
 from twin.model.setting import Setting
+
+# What a die does not have less of where it computes a share of a prompt's tokens.
+LENGTHS = ("window", "reach", "least", "least_from", "every")
 
 
 def prompt_core_coefficients(x: Setting, layers: float) -> dict[str, float]:
@@ -33,6 +38,22 @@ def prompt_core_coefficients(x: Setting, layers: float) -> dict[str, float]:
         "latent_flops": s.decode_core_flops * layers * s.mean_keys,
         "index_flops": s.all_pairs_flops * layers,
         "windowed_flops": sharers * s.prefill_core_flops * layers * s.window_share,
+    }
+
+
+def mixed_core_coefficients(x: Setting) -> dict[str, float]:
+    """Coefficients of the attention core of prompt tokens on a die of a mixed instance, by field of
+    PromptCore, per token and pair of its rank. The dies of a rank split the heads; where the engine
+    does so for models with an indexer (`sparse_split`), they split a prompt's tokens instead, so
+    the indexer scores no token twice. [vLLM-Ascend, enable_dsa_cp]"""
+    dies, shape = x.pool.layer_dies, x.shape
+    is_split = shape.index_top_k > 0 and not shape.is_compressed and x.machine.sparse_split > 0.0
+    if dies == 1 or not is_split:
+        return prompt_core_coefficients(x, shape.layers)
+    all_heads = replace(x, shape=replace(shape, heads=shape.heads * dies))
+    coefficients = prompt_core_coefficients(all_heads, shape.layers)
+    return {
+        name: value if name in LENGTHS else value / dies for name, value in coefficients.items()
     }
 
 

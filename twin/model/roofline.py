@@ -114,6 +114,7 @@ class Machine:
     sparse_token_s: float = from_fact("sparse_token", 0.0)  # of a core, before a token's places
     sparse_prompts: float = from_fact("sparse_prompts", 0.0)  # 1: short ones too, with all places
     sparse_longer: float = from_fact("sparse_longer", 0.0)  # 1: those longer than it selects do
+    sparse_split: float = from_fact("sparse_split", 0.0)  # 1: dies of a rank split mixed prompts
     sparse_heads: float = from_fact("sparse_heads", 0.0)  # that its kernel computes together
     sparse_prompt_heads: float = from_fact("sparse_prompt_heads", 0.0)  # of prompts, if more
     sparse_prompt_from: float = from_fact("sparse_prompt_from", 0.0)  # heads of a die, at least

@@ -74,15 +74,21 @@ def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
     """Stamps (s) of the arrived requests, by column; NaN: not reached before the horizon."""
     request, horizon_s = world.request, world.settings.horizon_s
     request.front_end_s[world.record.counters[w.FRONTED] :] = np.nan
-    stamps = {
-        "arrival_s": request.arrival_s, "frontend_s": request.front_end_s,
-        "routed_s": request.routed_s, "prefill_start_s": request.prefill_start_s,
-        "prefill_end_s": request.prefill_end_s, "transfer_end_s": request.transfer_end_s,
-        "first_token_s": request.transfer_end_s, "finish_s": request.finish_s,
-    }  # fmt: skip
-    for name, column in stamps.items():
-        stamps[name] = column[:arrived]
-        stamps[name][stamps[name] > horizon_s] = np.nan
+    return {
+        "arrival_s": request.arrival_s[:arrived],
+        "frontend_s": drop_after_horizon(request.front_end_s[:arrived], horizon_s),
+        "routed_s": drop_after_horizon(request.routed_s[:arrived], horizon_s),
+        "prefill_start_s": drop_after_horizon(request.prefill_start_s[:arrived], horizon_s),
+        "prefill_end_s": drop_after_horizon(request.prefill_end_s[:arrived], horizon_s),
+        "transfer_end_s": drop_after_horizon(request.transfer_end_s[:arrived], horizon_s),
+        "first_token_s": request.transfer_end_s[:arrived],
+        "finish_s": drop_after_horizon(request.finish_s[:arrived], horizon_s),
+    }
+
+
+def drop_after_horizon(stamps: np.ndarray, horizon_s: float) -> np.ndarray:
+    """A column of stamps with those after the horizon set to NaN, in place."""
+    stamps[stamps > horizon_s] = np.nan
     return stamps
 
 

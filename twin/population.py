@@ -480,7 +480,7 @@ def even_iteration_s(
 
 @stage("population")
 def compile_population() -> None:
-    """Compile the functions through which Python runs a population."""
+    """Compile the functions by which Python simulates the stationary requests of an instance."""
     compile_entry(run_population, Population, int, int, float, float)
     compile_entry(even_iteration_s, Population, *(6 * [float]), int)
     prompts_by_rank(1.0, 1.0, 1.0, 1.0, 1)  # its recursion

@@ -66,7 +66,7 @@ def progress_bar(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], boo
 
 
 def print_json(value: object) -> None:
-    """Print exactly one JSON object on standard output; NaN has no place in it."""
+    """Print one JSON object on standard output; raises ValueError if it has NaN or infinity."""
     out.file.write(json.dumps(value, allow_nan=False) + "\n")
 
 

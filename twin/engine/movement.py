@@ -101,8 +101,8 @@ def _pieces_and_places(setup: Setup, pieces: Sequence[Piece]) -> tuple[np.ndarra
 
 
 def _place_columns(net: Network) -> list[pl.Series]:
-    """Columns plane, node, sub-plane and direction of all places, followed by the same places as
-    places of the VPC plane, for machines where one network has both planes."""
+    """Columns plane, node, sub_plane and direction: a row for each place, then each place again
+    with plane "vpc" for "rdma", for machines whose RDMA and VPC planes are one network."""
 
     def column(name: str) -> pl.Series:
         """Series of an attribute of all places, then again with plane "vpc" for "rdma"."""

@@ -73,7 +73,7 @@ class Unfolding:
     """Mean TTFT, mean TPOT and tokens/s of each past span; requests before `_low` have ended."""
 
     def __init__(self, world: World):
-        """Begin the curves of a world before its first step."""
+        """Begin without points: curves of mean TTFT, mean TPOT and tokens/s over simulated time."""
         self._world = world
         self._low = 0
         self._tokens = 0.0
@@ -182,8 +182,8 @@ def run_models(
     while next_step < step_count:
         for model in models:
             model.agenda.run(next_step)
-        due_steps = [step for model in models if (step := model.agenda.next_step()) is not None]
-        stop_step = min(report_step, step_count, *due_steps)
+        next_steps = [step for model in models if (step := model.agenda.next_step()) is not None]
+        stop_step = min(report_step, step_count, *next_steps)
         for k in range(next_step, stop_step) if shares_links else (next_step,):
             for model in models:
                 advance(model.world, k, k + 1 if shares_links else stop_step)

@@ -41,10 +41,17 @@ def begins_steady(s: Scenario) -> bool:
     workload = s.workload
     is_flat = workload.arrivals != "trace" and workload.profile.flat
     has_ramp = workload.arrivals == "closed_loop" and workload.ramp_s != 0.0
-    is_full_start = workload.prompts == 0 and not has_ramp
+    is_endless = workload.prompts == 0
     has_decode = s.deployment.mode != "prefill_only"
     has_limits = may_have_no_instance(s) or is_limited(s)
-    return s.start == "steady" and is_flat and is_full_start and has_decode and not has_limits
+    return (
+        s.start == "steady"
+        and is_flat
+        and is_endless
+        and not has_ramp
+        and has_decode
+        and not has_limits
+    )
 
 
 def is_limited(s: Scenario) -> bool:

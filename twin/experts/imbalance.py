@@ -34,7 +34,8 @@ class Imbalance:
 
     @property
     def table(self) -> tuple[Floats, Any]:
-        """(batch sizes in tokens f8[G], the curve [G] or [2 G]) as kernels read them."""
+        """(batch sizes in tokens f8[G]; hottest / mean load at each: f8[G] of dies or, with nodes,
+        f8[2 G] of dies and of nodes), as kernels read them."""
         return self.tokens, self.curve
 
 

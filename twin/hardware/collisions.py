@@ -174,12 +174,12 @@ class _Hashing:
                 return uniforms(stream_key(0, f"{of} at hop {hop}"), ids[at])
 
             state = flow_state[flow_ids]
-            level_step = last_step[state]
+            drawn_step = last_step[state]
             if share_sums.size > last_step.size:  # else every state is reached by one link only
                 drawn_shares = share_offsets[state] + chance("link") * share_spans[state]
-                level_step = np.searchsorted(share_sums, drawn_shares, side="right")
-                level_step = np.clip(level_step, level.head_start[state], last_step[state])
-            link, flow_state[flow_ids] = level.links[level_step], level.tail[level_step]
+                drawn_step = np.searchsorted(share_sums, drawn_shares, side="right")
+                drawn_step = np.clip(drawn_step, level.head_start[state], last_step[state])
+            link, flow_state[flow_ids] = level.links[drawn_step], level.tail[drawn_step]
             tail_count = self.members[self.walks.tail[link]]
             tail_number = flows.rows.rank[row[flow_ids]]
             if hop > 1:

@@ -63,7 +63,8 @@ class ImportedMachine:
 
     @property
     def dies_per_npu(self) -> int:
-        """Number of dies of a package that states no chip; of any, if all packages state one."""
+        """Largest number of dies of an NPU package, among packages that state no chip; among all
+        packages if each states one."""
         die_data = [d for _, d in self.vertices if d["kind"] == "die"]
         return 1 + max(d["die"] for d in [d for d in die_data if "chip" not in d] or die_data)
 

@@ -59,13 +59,15 @@ class Usable:
         sender_of[out_pair[1]] = out_pair[0]
         out_end, in_end = net.head[out_link[ports]], net.tail[in_link[ports]]
         has_out, has_in = out_link[ports] >= 0, in_link[ports] >= 0
-        is_simple = (~has_out | ~has_in | (out_end == in_end)) & (has_out | (owners[0][ports] == 0))
-        is_simple &= has_in | (owners[1][ports] == 0)
+        has_matching_links = (~has_out | ~has_in | (out_end == in_end)) & (
+            has_out | (owners[0][ports] == 0)
+        )
+        has_matching_links &= has_in | (owners[1][ports] == 0)
         port_senders = sender_of[in_pair[1]]
         is_unique = has_out.sum() == inner_links[0].size and has_in.sum() == inner_links[1].size
         is_separate = not np.isin(net.head[inner_links[0]], ports).any()
         is_owned = ((port_senders < 0) | (port_senders == in_pair[0])).all()
-        all_fit = is_unique and is_separate and is_owned and is_simple.all()
+        all_fit = is_unique and is_separate and is_owned and has_matching_links.all()
         return (out_link, in_link) if all_fit else None
 
     def link_sets(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:

@@ -185,22 +185,22 @@ class Walks:
         """Bytes/s on every link, f8[near (in a node) and far, links]: a pair's bytes are split over
         its paths in proportion to the product of their links' weights, exp(log_weight)."""
         # By level: the sum of the weights of all walks to each state, and each step's share of it.
-        # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
-        # overflow nor lose a step that matters.
+        # `top_exponent` of a state is the largest exponent among its steps: scaled to it, sums
+        # neither overflow nor lose a step that matters.
         log2_weight = np.floor(log_weight / LOG_2)  # a whole number: the power of two
         link_fraction = apply_to_distinct(math.exp, log_weight - log2_weight * LOG_2)
-        link_power = log2_weight.astype(np.int32)
-        state_fraction, state_power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
+        link_exponent = log2_weight.astype(np.int32)
+        state_fraction, state_exponent = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
         state_weights, step_shares = [], []
         for level in self.levels:
             step_weight = state_fraction[level.tail] * link_fraction[level.links]
-            step_power = state_power[level.tail] + link_power[level.links]
-            top_power = np.maximum.reduceat(step_power, level.head_start)
-            step_weight = np.ldexp(step_weight, step_power - top_power[level.head])
+            step_exponent = state_exponent[level.tail] + link_exponent[level.links]
+            top_exponent = np.maximum.reduceat(step_exponent, level.head_start)
+            step_weight = np.ldexp(step_weight, step_exponent - top_exponent[level.head])
             state_weight = np.add.reduceat(step_weight, level.head_start)
-            state_fraction, state_power = np.frexp(state_weight)
-            state_power += top_power
-            state_weights.append((state_fraction, state_power))
+            state_fraction, state_exponent = np.frexp(state_weight)
+            state_exponent += top_exponent
+            state_weights.append((state_fraction, state_exponent))
             step_shares.append(step_weight / state_weight[level.head])
         return self._split_back(self._arrival_shares(state_weights), step_shares)
 

@@ -281,8 +281,8 @@ def _collective_coefficients(x: Setting, name: str, where: Where, cores: Cores) 
 
 
 def _norms_s(x: Setting) -> float:
-    """Seconds that norms over all heads take on the dies of a rank beyond norms of one head, on
-    NVIDIA: squares are summed in a kernel of their own, and over the dies by a small all-reduce."""
+    """Seconds that a layer takes more because its norms span all heads and the dies of a rank split
+    these (NVIDIA only, otherwise 0): one more kernel sums squares, a small all-reduce adds them."""
     if (group := x.groups.get("heads")) is None or x.machine.family != "nvidia":
         return 0.0
     return x.shape.norm_sums * (x.gap_s + 2.0 * half_all_reduce(x.machine, x.facts, group).start_s)

@@ -178,15 +178,15 @@ def rank_load(
     total_requests = round(requests * ranks)
     rank_requests = np.full(ranks, total_requests // ranks, np.int64)
     rank_requests[: total_requests % ranks] += 1
-    rank_maximum = float(rank_requests[0])
+    most_requests = float(rank_requests[0])
     rank_context = (rank_requests * (traffic.input_tokens + traffic.held_mean)).astype(np.float64)
     if traffic.held is not None:
         z = max_of_normals(ranks)  # of sums that are normal but for their skew (Cornish and Fisher)
-        z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(rank_maximum, 1.0)))
-        rank_context[0] += max(z, 0.0) * math.sqrt(rank_maximum) * traffic.held.deviation
+        z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(most_requests, 1.0)))
+        rank_context[0] += max(z, 0.0) * math.sqrt(most_requests) * traffic.held.deviation
         return rank_requests, rank_context
-    deviation = math.sqrt(rank_maximum / 12.0) * traffic.output_tokens
-    longest_context = rank_maximum * (traffic.input_tokens + traffic.output_tokens)
+    deviation = math.sqrt(most_requests / 12.0) * traffic.output_tokens
+    longest_context = most_requests * (traffic.input_tokens + traffic.output_tokens)
     rank_context[0] = min(rank_context[0] + max_of_normals(ranks) * deviation, longest_context)
     return rank_requests, rank_context
 

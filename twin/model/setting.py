@@ -318,7 +318,8 @@ class Setting:
     def work_s(
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
-        """Seconds of the work `w`: (weights; FLOPs, activations and vector work per token)."""
+        """Seconds of the work `w` on a share of the cores: (reading its weights, once; per token
+        its FLOPs, its activations, its vector work). operator: name of the measured efficiency."""
         weight_bytes_per_s = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         copy_bytes_per_s = self.machine.vector_bytes_per_s(cores.vector)
         hbm_bytes_per_s = self.machine.chip.hbm_bytes_per_s * self.machine.drawn_share(cores.cube)

@@ -125,7 +125,8 @@ def split_dies(pool: Pool, shape: Shape) -> int:
 
 
 def weight_advice(pool: Pool, shape: Shape) -> tuple[str, ...]:
-    """(a remedy,) for a model without experts whose weights do not fit a die; () otherwise."""
+    """What to advise if the weights do not fit a die, as a tuple of one text; () for a model with
+    experts. Whether they fit is not looked at."""
     if "experts" in shape.stages:
         return ()
     if pool.phase == "prefill" and pool.own.attention == "dp":

@@ -109,8 +109,9 @@ def _metadata(
 ) -> dict[str, Any]:  # fmt: skip
     """Metadata of a field for pydantic's schema.
     group: None means the group of its section, '' that the field is in no form. applies: conditions
-    that must all hold for it to have an effect. step: of its widget's buttons. since: number of the
-    first schema that has the field. also: synonyms for the search."""
+    that must all hold for it to have an effect. closed: whether only `options` are allowed. files:
+    data folder or table whose names it takes. step: change by a click on its widget. since: number
+    of the first schema that has the field. also: synonyms for the search."""
     conditions = (applies,) if isinstance(applies, When) else applies
     return {
         "label": label, "unit": unit, "group": group, "applies": conditions, "also": also,

@@ -92,7 +92,7 @@ layout = lru_cache(maxsize=8)(Layout)
 
 @lru_cache(maxsize=8)
 def machine_message(fabric: Network) -> dict[str, Any]:
-    """Message of a machine as built for the picture: boxes with their places, links with GB/s."""
+    """What the browser draws of a machine: boxes with their places, links with their GB/s."""
     picture = layout(fabric)
     sheet, net = picture.boxes, picture.net
     kinds = list(dict.fromkeys([*KINDS, *sheet.kind]))

@@ -52,7 +52,7 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
         empty = np.zeros(0, np.int64)
         return ReuseCurve(empty, empty.astype(float), input_tokens, 0, stream.block_tokens, 1.0)
     sampled_share = min(1.0, most_touches / touches)
-    distance, tokens, followed_tokens = _stack_distances(
+    distance, tokens, sampled_tokens = _stack_distances(
         stream.segment_offset, stream.segment_first, stream.segment_blocks, stream.blocks,
         stream.input_tokens, stream.block_tokens, sampled_share,
     )  # fmt: skip
@@ -60,8 +60,8 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     distance_order = np.argsort(distance[is_repeated], kind="stable")
     distance, tokens = distance[is_repeated][distance_order], tokens[is_repeated][distance_order]
     last_of_run = np.flatnonzero(np.diff(distance, append=-1))  # of equal distances
-    all_tokens = _tokens_in_blocks(stream) if sampled_share < 1.0 else followed_tokens
-    token_scale = all_tokens / max(followed_tokens, 1)
+    all_tokens = _tokens_in_blocks(stream) if sampled_share < 1.0 else sampled_tokens
+    token_scale = all_tokens / max(sampled_tokens, 1)
     return ReuseCurve(
         (distance[last_of_run] / sampled_share).astype(np.int64),
         np.cumsum(tokens, dtype=np.int64)[last_of_run] * token_scale,
@@ -90,7 +90,7 @@ def _stack_distances(  # type: ignore[no-untyped-def]
     touch_distance = np.full(touches, -1, np.int64)
     touch_tokens, touched_block = np.zeros(touches, np.int32), np.empty(touches, np.int64)
     hash_limit = np.uint64(min(share, 1.0) * 4294967295.0)
-    touch, distinct_touched, followed_tokens = 0, 0, 0
+    touch, distinct_touched, sampled_tokens = 0, 0, 0
     for row in range(offset.size - 1):
         first_touch = touch
         blocks_before = 0  # in the chain
@@ -103,7 +103,7 @@ def _stack_distances(  # type: ignore[no-untyped-def]
                     continue
                 tokens_left = input_tokens[row] - blocks_before * block_tokens
                 tokens_in_block = max(0, min(block_tokens, tokens_left))
-                followed_tokens += tokens_in_block
+                sampled_tokens += tokens_in_block
                 touch_tokens[touch], touched_block[touch] = tokens_in_block, block
                 if last_touch[block] > 0:
                     newer_blocks = distinct_touched
@@ -128,4 +128,4 @@ def _stack_distances(  # type: ignore[no-untyped-def]
             while tree_node <= touches:
                 fenwick_tree[tree_node] += 1
                 tree_node += tree_node & -tree_node
-    return touch_distance[:touch], touch_tokens[:touch], followed_tokens
+    return touch_distance[:touch], touch_tokens[:touch], sampled_tokens

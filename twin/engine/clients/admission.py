@@ -41,7 +41,8 @@ def admit_arrivals(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def check_limits(world: World, i: int, now_s: float) -> int:
-    """Code of the limit that refuses request i at now_s; 0: none, and rate tokens are taken."""
+    """Code of the limit that refuses request i at now_s (s); 0 if none does. The request then takes
+    one of the tokens by which the rates of its tenant and of the machine are limited."""
     gate, tenant = world.gate, tenant_of(world, i)
     machine_row = gate.inside.size - 1
     for row in (tenant, machine_row):

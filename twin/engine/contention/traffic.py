@@ -56,9 +56,9 @@ def mark_active(world: World, now_s: float) -> None:
     for prefill_instance in range(prefills):
         is_active[flows.first[w.KV_HAND_OFF] + prefill_instance] = sending[prefill_instance] > 0
     first_swap = flows.first[w.SWAP] + prefills
-    for decode_row in range(flows.last[w.SWAP] - first_swap):
-        is_copying = world.decode.copies_end_s[decode_row] > now_s
-        is_active[first_swap + decode_row] = is_copying and is_up[prefills + decode_row]
+    for decode_instance in range(flows.last[w.SWAP] - first_swap):
+        is_copying = world.decode.copies_end_s[decode_instance] > now_s
+        is_active[first_swap + decode_instance] = is_copying and is_up[prefills + decode_instance]
     for flow in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
         is_active[flow] = pace_bytes_per_s[flow] > 0.0
     streams, busy_count = world.streams, 0
@@ -260,9 +260,11 @@ def price_exchange(world: World, column: int) -> None:
             for k in costs.prefill_carried:
                 costs.prefill_now[column, k] = costs.prefill_alone[column, k] * wire_factor
     elif world.settings.has_decode or world.settings.colocated:
-        decode_row = column - prefill_count
+        decode_instance = column - prefill_count
         for k in costs.decode_carried:
-            costs.decode_now[decode_row, k] = costs.decode_alone[decode_row, k] * wire_factor
+            costs.decode_now[decode_instance, k] = (
+                costs.decode_alone[decode_instance, k] * wire_factor
+            )
 
 
 @kernel
@@ -333,10 +335,10 @@ def exchange_share(world: World, column: int) -> float:
     traffic: 1 / crowding, or less where KV transfers arrive at a port. n of them leave 1 / (n + 1)
     of the port, or their unused share if that is more."""
     transfers, decode_ranks = world.transfer, world.settings.decode_ranks
-    decode_row = column - world.settings.prefills
+    decode_instance = column - world.settings.prefills
     rate_share = 1.0 / world.traffic.crowding[world.traffic.first[w.EXPERTS] + column]
     for transfer_part in range(transfers.active[0]):
-        if world.request.rank[transfers.request[transfer_part]] // decode_ranks == decode_row:
+        if world.request.rank[transfers.request[transfer_part]] // decode_ranks == decode_instance:
             port = transfers.port_in[transfer_part]
             transfer_count, port_rate = transfers.crossing[IN, port], transfers.granted[port]
             used_bytes_per_s = transfers.capacity[port] - transfers.rest[IN, port]

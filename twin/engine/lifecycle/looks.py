@@ -143,8 +143,12 @@ class Look:
         queued_tokens = float(prefill.queued_tokens[columns].sum())
         fresh_share = 1.0 - mean_rates["hits"] / max(mean_rates["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
-        pairs = 0.5 * (2.0 - fresh_share) * mean_rates["squares"] / max(mean_rates["tokens"], 1e-9)
-        batch_s = prefill.pass_s + budget * (prefill.s_per_token + pairs * prefill.s_per_pair)
+        pairs_per_token = (
+            0.5 * (2.0 - fresh_share) * mean_rates["squares"] / max(mean_rates["tokens"], 1e-9)
+        )
+        batch_s = prefill.pass_s + budget * (
+            prefill.s_per_token + pairs_per_token * prefill.s_per_pair
+        )
         speeds = budget / batch_s  # tokens/s
         if mean_rates["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean_rates["full_line_s"] / mean_rates["full_s"]

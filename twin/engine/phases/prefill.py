@@ -272,7 +272,8 @@ def rank_room_tokens(world: World, p: int, i: int) -> int:
 
 @kernel
 def add_piece_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
-    """Add tokens and pairs of a piece evenly to the ranks of instance p that share request i."""
+    """Add the tokens and query-key pairs of a piece of request i's prompt, in equal parts, to the
+    ranks of instance p that share the request."""
     first_rank, end_rank = ranks_of_prompt(world, p, i)
     for rank in range(first_rank, end_rank):
         world.decode.prompt_tokens[rank] += tokens / (end_rank - first_rank)

@@ -196,7 +196,8 @@ def may_take(world: World, is_open: int, supernode: int, i: int) -> bool:
 
 @kernel
 def refresh_view(world: World) -> None:
-    """Refresh the router's counts of tokens on decode ranks to their loads at this border."""
+    """Set the tokens on decode ranks that the router sees to their present values, at the end of a
+    simulation step."""
     decode, ranks = world.decode, world.settings.decode_ranks
     taken_tokens, context = decode.taken_tokens, decode.context
     reserved_tokens, slots = decode.reserved_tokens, decode.taken_slots

@@ -212,7 +212,8 @@ def run_finder(
     gets the finished share."""
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
-        """Yield the runs of scenarios, in their order."""
+        """Yield the run of each scenario, in their order; those that are not stored are simulated.
+        Reports the share that is done."""
         run_rows = run_points(runner, [Point((), scenario) for scenario in scenarios])
         for done, (scenario, row) in enumerate(zip(scenarios, run_rows, strict=True), 1):
             assert row is not None

@@ -401,8 +401,8 @@ class _SpanBuilder:
         return np.array([begin_s, *sorted(t for t in inner_s if begin_s < t < end_s), end_s])
 
     def _minutes(self, begin_s: float, end_s: float) -> list[float]:
-        """Times (s) of full minutes in a span: of the traffic's day or, without one, 1,440ths of
-        the run."""
+        """Times (s) in [begin_s, end_s) that are multiples of 1/1,440 of the traffic's day, or of
+        the run without a daily profile."""
         traffic = self.layout.traffic
         profile = traffic.workload.profile
         minute_s = (profile.period_s if profile.shape in DAILY else traffic.horizon_s) / MINUTES

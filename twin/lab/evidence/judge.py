@@ -125,7 +125,8 @@ def _throughput_under_slo(case: MeasureInput) -> float:
 
 
 def _prefill_figure(parts: Sequence[str], case: MeasureInput) -> float:
-    """Prefill figure by name (`parts`): tokens/s per NPU, seconds (batch, layer), requests/s."""
+    """Prefill figure by its name parts[0]: "throughput" in tokens/s per NPU, "batch" in s,
+    "requests" in requests/s, or "layer": s of a mean layer (parts[1]: of these operators)."""
     prediction = case.steady_state
     prefill = prediction.prefill
     assert prefill is not None

@@ -80,7 +80,8 @@ def _doubling_counts(limit: int) -> list[int]:
 
 
 def _propose_split(v: View, prefills: Iterable[int]) -> Changes:
-    """Propose numbers of prefill instances (`prefills`), with all other NPUs for decode."""
+    """Propose each number of prefill instances in `prefills`, with all other NPUs for decode; none
+    whose decode instances would have as many NPUs as now."""
     (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
         decode_npus = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // count

@@ -205,7 +205,7 @@ def _metric_gain(
     metric: str, pairs: list[tuple[Summary, Summary]], s: Scenario
 ) -> tuple[float, str, float, float, float] | None:
     """(weight against other metrics, metric, mean before, mean after, least improvement), of a
-    change over (before, after) pairs of runs; None if the metric does not clearly move."""
+    change over (before, after) pairs of runs; None unless the metric clearly improves."""
     pair_values = [[metric_value(metric, figure, s) for figure in pair] for pair in pairs]
     if any(figure is None for pair in pair_values for figure in pair):
         return None

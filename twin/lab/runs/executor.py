@@ -283,5 +283,6 @@ class Runner:
 
 
 def _process_count() -> int:
-    """Most processes at a time: a core stays free for pages, and memory allows each its limit."""
+    """Largest number of concurrent processes, at least 1: one core stays free for the web pages,
+    and available memory holds PEAK_BYTES_MAX for each."""
     return max(1, int(min(cores() - 1, available_bytes() / PEAK_BYTES_MAX)))

@@ -328,9 +328,9 @@ class Runs:
         # wakes to old heartbeats of processes that are well.
         now_s = time.monotonic()
         last_heard = {row.id: (row.beat_s, now_s) for row in rows}
-        for run, heartbeat in self._heartbeats.items():
-            if run in last_heard and last_heard[run][0] == heartbeat[0]:
-                last_heard[run] = heartbeat
+        for run, (beat_s, heard_s) in self._heartbeats.items():
+            if run in last_heard and last_heard[run][0] == beat_s:
+                last_heard[run] = beat_s, heard_s
         self._heartbeats = last_heard
         ended_ids = []
         for row in rows:

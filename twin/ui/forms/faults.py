@@ -181,7 +181,10 @@ def typical_faults(
         "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
         f"The memory server of node {node}": cpu_faults,
     }
-    return {n: rows for n, rows in rows_of.items() if not any(fault_error(fabric, r) for r in rows)}
+    return {
+        name: rows for name, rows in rows_of.items()
+        if not any(fault_error(fabric, row) for row in rows)
+    }  # fmt: skip
 
 
 def fault_error(fabric: Network, row: Row) -> str:

@@ -68,7 +68,8 @@ def unit_text(row: Mapping[str, Any]) -> str:
 
 
 def reason_text(row: Mapping[str, Any]) -> str:
-    """Sentence on a row: why it is off by more than its bar, or why it is of its kind; its note."""
+    """Text on a row: if its error exceeds its bar, the reason from its note; otherwise why it is of
+    its kind, if that is stated, and its note."""
     if row["outside"]:
         reason = row["note"] or "the reason is not known yet"
         return f"Outside its bar of {100 * row['bar']:.0f} %: {reason}"

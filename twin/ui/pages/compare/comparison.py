@@ -358,9 +358,11 @@ def with_seeds(
     if any(run.state != "done" for run in rows):
         return compared, []
     seeds_by_run, store = reseed(scenarios, compared.baseline), session.store()
-    seed_runs = [[(s, find_run(store, s)) for s in seeds] for seeds in seeds_by_run]
-    missing_scenarios = [s for seeds in seed_runs for s, run in seeds if run is None]
-    summaries = [[None if run is None else run.summary for _, run in seeds] for seeds in seed_runs]
+    scenario_runs = [[(s, find_run(store, s)) for s in seeds] for seeds in seeds_by_run]
+    missing_scenarios = [s for seeds in scenario_runs for s, run in seeds if run is None]
+    summaries = [
+        [None if run is None else run.summary for _, run in seeds] for seeds in scenario_runs
+    ]
     return with_pairs(compared, summaries), missing_scenarios
 
 

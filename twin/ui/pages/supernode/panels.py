@@ -168,10 +168,10 @@ def _hand_off_price(
     collision = prices.transfer_collision(
         fabric, ((i.role, i.die_of_rank) for i in instances), plane
     )
-    nic_rates = prices.port_rates(fabric, plane)
+    port_bytes_per_s = prices.port_rates(fabric, plane)
     first_price = prices.nic(fabric, instance.die_of_rank[0], plane)
-    die_rates = nic_rates[prices.ports_of(fabric, instance.die_of_rank, first_price)]
-    slowest = prices.nic(fabric, instance.die_of_rank[int(np.argmin(die_rates))], plane)
+    die_bytes_per_s = port_bytes_per_s[prices.ports_of(fabric, instance.die_of_rank, first_price)]
+    slowest = prices.nic(fabric, instance.die_of_rank[int(np.argmin(die_bytes_per_s))], plane)
     return replace(slowest, bytes_per_s=slowest.bytes_per_s / collision.mean, collision=collision)
 
 

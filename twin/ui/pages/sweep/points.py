@@ -100,12 +100,13 @@ def draw_axis_choice(
 
 
 def runs_of_points(points: Sequence[Point]) -> list[RunRow | None]:
-    """Run of each point: started here, finished or unfinished. None if it has none."""
+    """Run of each point, in their order: the one that this session started, else a finished one,
+    else an unfinished one; None without any."""
     store, run_ids = session.store(), st.session_state.get(STARTED, {})
     under_way = lists.unfinished_runs()
 
     def run_of(scenario: Scenario) -> RunRow | None:
-        """Run of a scenario: started here, finished or unfinished. None if it has none."""
+        """Run of a scenario, by the same preference; None without any."""
         digest = scenario_digest(scenario)
         run = run_ids.get(digest)
         return store.runs.get(run) if run else find_run(store, scenario) or under_way.get(digest)

@@ -250,8 +250,28 @@ def test_dies_of_a_mixed_rank_split_prompts_where_the_engine_does_and_score_no_t
     assert by_tokens.reach == by_heads.reach
 
 
-@pytest.mark.parametrize(("model", "tp_dies"), [("deepseek-v3-2", 1), ("deepseek-r1", 8)])
-def test_nothing_is_split_without_an_indexer_or_within_one_die(model, tp_dies, facts):
+@pytest.mark.parametrize(
+    ("model", "tp_dies"), [("deepseek-v3-2", 1), ("deepseek-r1", 8), ("deepseek-v4-flash", 8)]
+)
+def test_nothing_is_split_within_one_die_or_without_an_indexer_of_all_keys(model, tp_dies, facts):
     assert mixed_prompt_core(model, tp_dies, 0, facts) == mixed_prompt_core(
         model, tp_dies, 1, facts
     )
+
+
+@pytest.mark.parametrize(
+    ("stack", "flash_comm", "is_split"),
+    [("vllm-ascend-0-13", True, True), ("vllm-ascend-0-13", False, False),
+     ("vllm-ascend-0-11", True, False), ("chitu", True, False), ("sglang-npu", True, False)],
+)  # fmt: skip
+def test_which_engines_split_prompts_of_a_mixed_rank(stack, flash_comm, is_split, facts):
+    fields = {"deployment.model": "deepseek-v3-2", "deployment.mode": "colocated",
+              "deployment.stack": stack}  # fmt: skip
+    fields["deployment.optimisations.flash_comm"] = flash_comm
+    one, eight = (
+        Priced(
+            with_overrides(Scenario(), fields | {"deployment.decode.tp_dies": dies}), facts
+        ).parts.costs.colocated_role.decode.chunk.index
+        for dies in (1, 8)
+    )
+    assert eight / one == pytest.approx(1 / 8 if is_split else 1.0)

@@ -227,7 +227,7 @@ def application(
 
     @app.post("/runs", status_code=202)
     def submit(question: Question, store: VisitorStore) -> Run:
-        """Queue a run. If the same question was answered before, return that finished run."""
+        """Queue a run, or return the run of the same question, be it finished or not."""
         scenario = question.to_scenario()
         _require_whole(store, scenario)
         return _run_state(store, runner().submit(scenario, store))
@@ -296,7 +296,7 @@ def _run_state(store: Store, run: str) -> Run:
 
 
 def with_body_limit(app: ASGIApp) -> ASGIApp:
-    """The app behind a limit: a body of more than MOST_BYTES is refused with 413 as it arrives."""
+    """The app behind a limit: where it reads a body of more than MOST_BYTES the answer is 413."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Call the app, which reads the body by parts that are counted."""

@@ -219,7 +219,7 @@ class _Hashing:
         return flow_s
 
 
-_collisions: dict[bytes, Collision] = {}  # problem -> answer, as `spread` holds its own
+_collisions: dict[bytes, Collision] = {}  # problem -> answer
 KNOWN = 64
 
 
@@ -230,7 +230,7 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even_bytes: FLOATS) -> C
     fullest_link_s = float((even_bytes / paths.capacity).max(initial=0.0))
     if fullest_link_s <= 0.0:
         return Collision()
-    problem_key = walks.digest(paths.capacity, flows.far_rate, False) + flows.digest()
+    problem_key = walks.digest(paths.capacity, flows.far_rate) + flows.digest()
     problem_key += paths.members.tobytes() + paths.cables.tobytes()
     return cached_answer(
         _collisions, problem_key,

@@ -163,10 +163,11 @@ class Walks:
             last_states = states
         return levels, links_used
 
-    def digest(self, capacity: FLOATS, far_rate: float, adaptive: bool) -> bytes:
-        """SHA-1 of all that decides how bytes spread, equal for instances at equivalent places.
-        capacity: bytes/s of links, of which bytes between nodes reach the share far_rate."""
-        sha1 = hashlib.sha1(f"{far_rate} {adaptive} {self.detour}".encode(), usedforsecurity=False)
+    def digest(self, capacity: FLOATS, far_rate: float) -> bytes:
+        """SHA-1 of all that decides which links flows take and how fast these are, equal for
+        instances at equivalent places. capacity: bytes/s of links, of which bytes between nodes
+        reach the share far_rate."""
+        sha1 = hashlib.sha1(f"{far_rate} {self.detour}".encode(), usedforsecurity=False)
         position_of = np.zeros(self.size, np.int64)
         vertices = numbers_in(self.size, self.tail, self.head)
         position_of[vertices] = np.arange(vertices.size)

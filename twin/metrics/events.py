@@ -43,7 +43,8 @@ class Event:
 
 
 def events_table(events: list[Event], horizon_s: float) -> pl.DataFrame:
-    """One row per event within the horizon, in order of time; `end_s` is null for an open end."""
+    """One row per event within the horizon, in order of time; `end_s` is null for an open
+    end and for one after the horizon."""
     in_order = sorted((e for e in events if e.t_s <= horizon_s), key=lambda e: e.t_s)
     columns: dict[str, list[Any]] = {name: [getattr(e, name) for e in in_order] for name in SCHEMA}
     columns["end_s"] = [t if t is not None and t <= horizon_s else None for t in columns["end_s"]]

@@ -43,12 +43,12 @@ def prompt_core_coefficients(x: Setting, layers: float) -> dict[str, float]:
 
 def mixed_core_coefficients(x: Setting) -> dict[str, float]:
     """Coefficients of the attention core of prompt tokens on a die of a mixed instance, by field of
-    PromptCore, per token and pair of its rank. The dies of a rank split the heads; where the engine
-    does so for models with an indexer (`sparse_split`), they split a prompt's tokens instead, so
-    the indexer scores no token twice. [vLLM-Ascend, enable_dsa_cp]"""
-    dies, shape = x.pool.layer_dies, x.shape
-    is_split = shape.index_top_k > 0 and not shape.is_compressed and x.machine.sparse_split > 0.0
-    if dies == 1 or not is_split:
+    PromptCore, per token and pair of its rank. The dies of a rank split the heads. With FlashComm
+    some engines (`sparse_split`) split a prompt's tokens instead, if the model has an indexer and
+    no compressed keys: then no token is scored twice. [vLLM-Ascend, enable_dsa_cp]"""
+    dies, shape, has_option = x.pool.layer_dies, x.shape, x.optimisations.flash_comm
+    is_sparse = shape.index_top_k > 0 and not shape.is_compressed
+    if dies == 1 or not (is_sparse and has_option and x.machine.sparse_split > 0.0):
         return prompt_core_coefficients(x, shape.layers)
     all_heads = replace(x, shape=replace(shape, heads=shape.heads * dies))
     coefficients = prompt_core_coefficients(all_heads, shape.layers)

@@ -382,7 +382,9 @@ class Optimisations(Section):
     """Decode without microbatches: the KV branch runs beside the query branch, and a shared
     expert on the same die beside dispatch."""
     flash_comm: bool = choice(True, "FlashComm")
-    """FlashComm: prefill's all-gather and all-to-all carry quantised activations; off: BF16."""
+    """FlashComm: prefill's all-gather and all-to-all carry quantised activations; off: BF16. Under
+    vLLM-Ascend (VLLM_ASCEND_ENABLE_FLASHCOMM1) the dies of a mixed rank also split the tokens of
+    prompts of models with an indexer."""
     layer_in_parallel: bool = choice(True, "Layer-in parallel")
     """Layer-in parallel conversion: prefill's attention goes from tensor to sequence parallel by an
     all-to-all before the output projection; off: partial sums of all tokens are reduced after it.

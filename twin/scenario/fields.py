@@ -48,7 +48,8 @@ class ScenarioField:
     @property
     def unit_after_label(self) -> str:
         """The unit to write after the label: '' if the label says it ("NPUs per instance")."""
-        is_in_label = re.search(rf"\b{re.escape(self.unit)}\b", self.label, re.IGNORECASE)
+        word = rf"\b{re.escape(self.unit)}\b"
+        is_in_label = not self.unit or re.search(word, self.label, re.IGNORECASE)
         return "" if is_in_label else self.unit
 
     @property

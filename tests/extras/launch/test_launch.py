@@ -292,3 +292,13 @@ def test_ranks_that_gather_tokens_on_nvidia_name_no_exchange():
     )
     assert named.pop("--moe-a2a-backend") == "deepep" and named.pop("--deepep-mode")
     assert none == named
+
+
+@pytest.mark.parametrize(("is_on", "tp_dies", "is_set"), [(1, 8, 1), (0, 8, 0), (1, 1, 0)])
+def test_flash_comm_of_mixed_ranks_is_a_variable_of_vllm_ascend(is_on, tp_dies, is_set):
+    s = with_overrides(preset("quickstart"), {
+        "deployment.mode": "colocated", "deployment.colocated.npus_per_instance": 32,
+        "deployment.decode.tp_dies": tp_dies, "deployment.optimisations.flash_comm": bool(is_on),
+    })  # fmt: skip
+    script = launch_files(s, FACTS, "vllm-ascend").files["colocated.sh"]
+    assert ("export VLLM_ASCEND_ENABLE_FLASHCOMM1=1\nvllm serve" in script) == bool(is_set)

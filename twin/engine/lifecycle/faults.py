@@ -59,7 +59,8 @@ def take_of_ranks(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]
 
 
 def sent_back_count(world: World) -> int:
-    """Number of times that a request was sent back to the router so far."""
+    """Number of times so far that a request left a queue, pass or batch before its end: sent back,
+    handed over or cancelled. What a failure sends back is the difference over it."""
     return int(world.record.counters[w.BACK_FROM_QUEUE : w.BACK_FROM_DECODE + 1].sum())
 
 

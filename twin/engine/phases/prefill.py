@@ -195,7 +195,8 @@ def attention_s(world: World, p: int, die: int) -> float:
 @kernel
 def die_for_piece(world: World, p: int, i: int, is_first_piece: bool) -> int:
     """Die of instance p, or group of dies that split prompts, that takes request i's next piece:
-    with least attention work or, if the router looks for hits in HBM, least work minus hits."""
+    with the fewest tokens (with `even_attention` the least attention work) or, for a first piece
+    where the router looks for hits in HBM, the fewest minus hits."""
     if is_first_piece and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return in_hbm.lightest_cell(world, p, i, world.prefill.die_tokens)
     prefill, lightest_die, layout = world.prefill, 0, world.costs.prefill[p].layout

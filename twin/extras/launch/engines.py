@@ -292,7 +292,10 @@ def vllm_scripts(s: Scenario, kinds: list[Worker], _family: str) -> dict[str, st
                 "engine_id": "@INSTANCE@", "kv_connector_extra_config": degrees,
             },
         }  # fmt: skip
-        script_of[f"{w.role}.sh"] = _launch_script(w, f'vllm serve "{MODEL}"', options)
+        has_flash_comm = w.role == "colocated" and s.deployment.optimisations.flash_comm
+        variable = "export VLLM_ASCEND_ENABLE_FLASHCOMM1=1\n"
+        command = variable * (has_flash_comm and w.tensor_parallel > 1) + f'vllm serve "{MODEL}"'
+        script_of[f"{w.role}.sh"] = _launch_script(w, command, options)
     return script_of
 
 

@@ -242,7 +242,8 @@ def _variance_factors(
         rows_by_group: dict[str, list[int]] = {}
         for row, error in enumerate(errors):
             rows_by_group.setdefault(by(error), []).append(row)
-        if len(rows_by_group) == 1:  # no other is there to predict it
+        # No other is there to predict it. (The projection is singular for all rows alone.)
+        if len(rows_by_group) == 1:
             continue
         for indices in map(np.array, rows_by_group.values()):
             block_inverse = np.linalg.inv(projection[np.ix_(indices, indices)])

@@ -265,8 +265,8 @@ def _run_load(
 ) -> Generator[Scenario, Summary | None, int]:
     """Generator: runs a load until it is sure whether the SLO is met; returns the number of runs.
     seeds: exact number of seeds, 0 for as many as needed. variances: variance over seeds of the
-    share within the SLO at each earlier load; this load's variance is averaged with them and added
-    to the list, because two seeds may agree by chance."""
+    share within the SLO at each earlier load. Without an exact number this load's variance is
+    averaged with them, because two seeds may agree by chance, and from three runs on is added."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     seeds_before, own_variance = len(at.shares), 0.0

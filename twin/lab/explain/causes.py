@@ -282,7 +282,8 @@ def propose_api_servers(v: View) -> Changes:
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
 def propose_plane_rates(v: View) -> Changes:
-    """Propose the rates of planes as the machine is sold; if none is lower, a faster UB plane."""
+    """Yield a UB plane over the whole supernode, if it ends at the node, and rates of planes as the
+    machine is sold; if none is lower, a faster UB plane where exchanges take much of a layer."""
     supernode = v.scenario.supernode
     if supernode.imported:
         return

@@ -191,7 +191,8 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
 
 
 def is_harmful(before: Summary, after: Summary, s: Scenario) -> bool:
-    """Whether a change lowers SLO attainment, or raises a p99 that is then near its SLO."""
+    """Whether a change lowers SLO attainment or, unless it clearly raises that, raises a p99 that
+    is then near its SLO (of TPOT alone where it lets a run that fell behind catch up)."""
     share_rise = share_met(after) - share_met(before)
     if share_rise < 0 or attained_share(after) < attained_share(before):
         return True

@@ -269,7 +269,7 @@ def limit_name(limit: str) -> str:
 
 
 def loss_text(outcome: Mapping[str, Any]) -> str:
-    """Text on whether a deployment meets the SLO after a loss; outcome: a row of `loss_row`."""
+    """Text on whether a deployment meets the SLO after a loss; outcome: a row of its table."""
     texts = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
     return texts.get(outcome.get("status", ""), "failed")
 

@@ -239,7 +239,7 @@ def carry_out(
 ) -> dict[str, Any]:  # fmt: skip
     """The answer of a plan with its ledger; `note` gets the share done and the interim answer, and
     stops the plan by returning False (Stopped); helpers: number of processes next to this one,
-    None: one for each further core. Raises PlanError, ValueError."""
+    None: one for each further core, or a cluster if one is set. Raises PlanError, ValueError."""
     facts = facts or load_facts()
     deadline_s = time.monotonic() + (plan.seconds or math.inf)
     address = scheduler_address() if helpers is None else ""

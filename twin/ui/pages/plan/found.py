@@ -78,7 +78,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
 def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw each limit's smallest relaxation with which a deployment fits; nothing if no rows."""
     if rows:
-        run_time = words.duration(max(row.get("run_s", 0.0) for row in rows))
+        run_time = words.duration(max(row["run_s"] for row in rows))
         st.markdown(
             f"Each of these changes alone makes a deployment fit, in runs of {run_time} at most. "
             "Near a limit a longer run may still miss it."

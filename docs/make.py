@@ -217,7 +217,7 @@ AS_RUN = ", as its benchmark runs"  # of a row that simulates a benchmark from i
 UNLISTED = ("derived", *UNJUDGED)  # kinds of rows that only the Evidence page lists
 UNSAID = ("ms", "tokens/s/NPU", "tokens/s/GPU")  # units that the words above the tables give
 PLACE = re.compile(r"(?:'[^']*'|(?!: |; ).)*")  # of a source: without what it says there
-SAID = re.compile(r"(.*(: |, )|\S+/\S+ |arXiv \S+ )")  # of a source: up to a sign, or whose it is
+SAID = re.compile(r"(.*(: |, )|\S+/\S+ (\S+/)*|arXiv \S+ )")  # of a source: to a sign, a folder
 SIGNS = ("", "†", "‡", "§")  # of the kinds in a table, the most frequent first
 NAMED = re.compile(r".{10,}, ")  # of what was measured: more than a quantity alone
 ENDED = re.compile(r"(?<=\S)(, | on ).{8,}$")  # how it was measured: on so many, in which layout
@@ -278,7 +278,8 @@ def _of_system(rows: Sequence[Mapping[str, Any]], signs: Mapping[str, str]) -> l
 
 
 def _percent(error: float) -> str:
-    return f"{100 * error:+.1f}"
+    percent = 100 * error
+    return f"{percent:+.1f}" if abs(percent) < 9.95 else f"{percent:+.0f}"
 
 
 def _short(
@@ -298,10 +299,10 @@ def _short(
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows of one form as a Markdown table."""
+    """Rows of one form as a Markdown table, without the bars at its sides."""
     heads = list(rows[0])
-    lines = [_row(*heads), "|" + "---|" * len(heads)]
-    return "\n".join(lines + [_row(*row.values()) for row in rows])
+    lines = [" | ".join(heads), "|".join(["---"] * len(heads))]
+    return "\n".join(lines + [" | ".join(row.values()).rstrip() for row in rows])
 
 
 def paths(root: Path = ROOT) -> list[Path]:

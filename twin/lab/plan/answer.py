@@ -27,7 +27,7 @@ NEXT_GAIN = 1.1  # of its rate: what a next step has to bring
 
 
 def answer_of(finish: Finish) -> dict[str, Any]:
-    """The answer of a plan as one JSON object; equal for equal plans with equal simulations."""
+    """A plan's answer as a JSON object; equal for equal plans with equal simulations."""
     search = finish.search
     ranking_rows = _ranking_rows(finish)
     best_score = ranking_rows[0]["score"] if ranking_rows else 0.0
@@ -51,7 +51,8 @@ def answer_of(finish: Finish) -> dict[str, Any]:
 
 
 def gap_text(gap: float, goal: str, npus: int) -> str:
-    """Sentence on the share (`gap`) by which others may beat the best, which has `npus` NPUs."""
+    """Sentence that says by how much other priced deployments may at most beat the best one: by a
+    share (`gap`) of its score, or in NPUs for the goal 'npus'. npus: NPUs of the best."""
     if goal == "npus":
         least_npus_text = numbered(round(npus / (1.0 + gap)), "NPU")
         return f"Of those priced none needs fewer than {least_npus_text}."
@@ -81,7 +82,7 @@ def interim_answer(finish: Finish) -> dict[str, Any]:
 
 
 def ledger_rows(search: Search) -> list[dict[str, Any]]:
-    """A row for each deployment: settings, formula, status, reason, rank and simulations."""
+    """A row for each deployment: settings, rates by formula, status, reason, rank, runs."""
     candidate_rows = []
     ranks = {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranking())}
     for candidate in search.space.candidates[:LEDGER_MOST]:
@@ -125,14 +126,14 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
     goal = search.plan.goal
     for rank, finalist in enumerate(finish.finalists, 1):
         candidate = finalist.candidate
-        own_score = merit(goal, finalist.rate, candidate.npus)
-        top_score = ranking[0]["score"] if ranking else own_score
+        score = merit(goal, finalist.rate, candidate.npus)
+        best_score = ranking[0]["score"] if ranking else score
         best_scenario = finish.finalists[0].scenario
-        comparison = known_throughput_ratio(best_scenario, finalist.scenario, top_score / own_score)
+        comparison = known_throughput_ratio(best_scenario, finalist.scenario, best_score / score)
         ranking.append({
             "rank": rank, "equal_to_first": rank > 1 and comparison.equal,
             "ratio_known_within": comparison.within, "key": candidate.key, "npus": candidate.npus,
-            "score": own_score, "req_per_s": finalist.rate,
+            "score": score, "req_per_s": finalist.rate,
             # As arguments of `--set`, with the load and the times of its simulations:
             "settings": candidate.changes | dict([load_of(finalist.scenario)]) | {
                 path: getattr(finalist.scenario, path) for path in ("horizon_s", "warmup_s")},
@@ -145,28 +146,28 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
 
 
 def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Text that explains the sign '=' in a ranking: the known error of a ratio to the first row."""
-    percents = sorted({round(100 * ratio) for r in rows if (ratio := r["ratio_known_within"])})
+    """Text that explains the sign '=' in a ranking: how well a ratio of scores is known."""
+    percents = sorted({round(100 * ratio) for row in rows if (ratio := row["ratio_known_within"])})
     least_and_most = dict.fromkeys(percents[:1] + percents[-1:])
-    band_text = " to ".join(f"±{ratio} %" for ratio in least_and_most) or "nothing"
+    band_text = " to ".join(f"±{percent} %" for percent in least_and_most) or "nothing"
     return f"=: equal to the first within what is known of such a ratio ({band_text})"
 
 
 def _margins(search: Search, finalist: Finalist) -> dict[str, Any]:
     """A finalist's distance to each limit as a share of the limit, and the headroom of its load."""
     scenario, first_trial, plan = search.space.base, finalist.seeds[0], search.plan
-    seed_shares = finalist.shares
+    slo_shares = finalist.shares
     margins: dict[str, Any] = {
-        "slo_share": min(seed_shares) - scenario.slo.share, "seeds": len(seed_shares),
-        "share_by_seed": seed_shares, "npus": search.space.machine.npus - finalist.candidate.npus,
+        "slo_share": min(slo_shares) - scenario.slo.share, "seeds": len(slo_shares),
+        "share_by_seed": slo_shares, "npus": search.space.machine.npus - finalist.candidate.npus,
     }  # fmt: skip
     limits = {
         "ttft_s_p99": scenario.slo.ttft_s, "tpot_s_p99": 1e-3 * scenario.slo.tpot_ms,
         "power_kw": plan.power_kw, "cost_per_million_tokens": plan.cost_per_million_tokens,
     }  # fmt: skip
-    for key, limit in limits.items():
-        if limit and first_trial.get(key) is not None:
-            margins[key] = 1.0 - first_trial[key] / limit
+    for figure, limit in limits.items():
+        if limit and first_trial.get(figure) is not None:
+            margins[figure] = 1.0 - first_trial[figure] / limit
     if (capacity := finalist.capacity) is not None:
         base_rate_per_s = search.space.rate or finalist.rate
         margins |= {
@@ -237,7 +238,7 @@ def _round_numbers(value: Any) -> Any:
     """A JSON value with its numbers rounded to six figures; NaN and infinity become None."""
     return json.loads(
         json.dumps(value),
-        parse_float=lambda text: float(f"{float(text):.{FIGURES}g}"),
+        parse_float=lambda number_text: float(f"{float(number_text):.{FIGURES}g}"),
         parse_constant=lambda _: None,
     )
 
@@ -251,14 +252,14 @@ def brief_text(settings: Mapping[str, Any]) -> str:
             count_text = numbered(count, f"{role} instance")  # its size does not vary
             pool_texts.append(f"{count} x {instance_npus} {role}" if instance_npus else count_text)
     short_names = {BATCH: "batch", DRAFTS: "MTP"}
-    parts = [f"{label} {settings[path]}" for path, label in short_names.items() if path in settings]
+    texts = [f"{label} {settings[path]}" for path, label in short_names.items() if path in settings]
     shown_paths = {MODE, *COUNTED.values(), *SIZED.values(), *short_names}
     varied_paths = {path for choice in CHOICES.values() for path in (*choice.values, *choice.along)}
     for path, value in settings.items():
         field = field_info(path)
         if field is not None and path in varied_paths - shown_paths:
-            parts.append(f"{field.label} {choice_label(path, value)}")
-    return ", ".join(filter(None, [" + ".join(pool_texts), *parts]))
+            texts.append(f"{field.label} {choice_label(path, value)}")
+    return ", ".join(filter(None, [" + ".join(pool_texts), *texts]))
 
 
 def limit_name(limit: str) -> str:
@@ -269,13 +270,13 @@ def limit_name(limit: str) -> str:
 
 
 def loss_text(outcome: Mapping[str, Any]) -> str:
-    """Text on whether a deployment meets the SLO after a loss; outcome: a row of its table."""
-    texts = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
-    return texts.get(outcome.get("status", ""), "failed")
+    """Text on whether the SLO is met after a loss; outcome: a row of `finish.loss_row`."""
+    words = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
+    return words.get(outcome.get("status", ""), "failed")
 
 
 def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Table of an answer's relaxations, each the smallest change of one limit that is enough."""
+    """Table of an answer's relaxations (`rows`), each the smallest change that is enough."""
     return [
         {"Limit": limit_name(row["limit"]), "Now": limit_text(row["from"]), "Fits at":
          limit_text(row["to"]), "Then": brief_text(row["settings"]), "NPUs": row["npus"],
@@ -292,7 +293,7 @@ def limit_text(value: Any) -> str:
 
 
 def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
-    """The answer of a plan for people, a sentence each."""
+    """Sentences for people on a plan's answer (the object of `answer_of`)."""
     counts = answer["counts"]
     lines = [f"{numbered(sum(counts.values()) - counts['simulations'], 'deployment')} priced, "
             f"{numbered(counts['simulations'], 'simulation')}."]  # fmt: skip
@@ -315,7 +316,7 @@ def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
 
 
 def _headroom_sentence(goal: str, margins: Mapping[str, Any]) -> list[str]:
-    """List of a sentence on the largest load and what breaks beyond it; [] if not searched for."""
+    """[sentence on a deployment's largest load and the limit that it misses beyond], or []."""
     if not margins.get("breaks_first"):
         return []
     clause, low = "", margins["largest_low"]

@@ -56,24 +56,24 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """Digest of its settings, 12 hexadecimal digits."""
+        """Digest of the deployment's settings: 12 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.settings).encode()).hexdigest()[:12]
 
     @property
     def kind(self) -> tuple[tuple[str, Any], ...]:
-        """Its settings as (path, value) pairs, without numbers of instances; candidates of one kind
-        differ only in these numbers."""
+        """The deployment's settings as (path, value) pairs, without numbers of instances;
+        candidates of one kind differ only in these numbers."""
         return tuple(pair for pair in self.settings if pair[0] not in COUNTED.values())
 
     @property
     def family(self) -> tuple[tuple[str, Any], ...]:
-        """Its serving mode, sizes of instances and draft tokens as pairs of path and value;
-        finalists are of different families."""
+        """The deployment's serving mode, sizes of instances and draft tokens as (path, value)
+        pairs; finalists are of different families."""
         return tuple(pair for pair in self.settings if pair[0] in (MODE, DRAFTS, *SIZED.values()))
 
     @property
     def changes(self) -> Settings:
-        """Its settings by field path, as overrides of the scenario."""
+        """The deployment's settings by field path, as overrides of the scenario."""
         return dict(self.settings)
 
 
@@ -120,30 +120,31 @@ class Space:
         """Settings of `c` that differ from another candidate's, without numbers of instances."""
         if c.kind == other.kind:
             return {}
-        own, others, tied_paths = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
-        paths = [p for p in own | others if p not in tied_paths]
-        own, others = ({p: value_of(self.base, p) for p in paths} | kind for kind in (own, others))
-        return {p: own[p] for p in paths if own[p] != others[p]}
+        tied_paths = set().union(*ALONG.values())
+        paths = [path for path in dict(c.kind + other.kind) if path not in tied_paths]
+        defaults = {path: value_of(self.base, path) for path in paths}
+        settings, other_settings = defaults | dict(c.kind), defaults | dict(other.kind)
+        return {path: settings[path] for path in paths if settings[path] != other_settings[path]}
 
     def add_crossed(self) -> None:
         """Add candidates: every combination of crossed choices, and the present deployment; only
         the MOST best by bound stay."""
         base, choice_keys = self.base, [key for key in self.plan.vary if CHOICES[key].crossed]
         values_by_path, candidates = varied_values(base, tuple(choice_keys), self.machine), []
-        kinds_settings = [
+        kind_settings = [
             {MODE: mode, **choice}
             for mode in values_by_path.get(MODE, [base.deployment.mode])
             for choice in products(_mode_values(values_by_path, mode))
         ]
-        for kind in kinds_settings:
-            candidates += self._with_counts(kind, values_by_path.get(BATCH, []))
+        for settings in kind_settings:
+            candidates += self._with_counts(settings, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
-        own_paths = MODE, *_mode_values(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode))
-        own_settings = {path: value_of(base, path) for path in own_paths}
+        paths = MODE, *_mode_values(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode))
+        present_settings = {path: value_of(base, path) for path in paths}
         for path in _mode_values(dict.fromkeys(freed_paths(self.plan), []), mode):
             if (value := value_of(self.plan.scenario, path)) != value_of(base, path):
-                own_settings[path] = value
-        candidates += self._new_candidate(own_settings)
+                present_settings[path] = value
+        candidates += self._new_candidate(present_settings)
         goal = self.plan.goal
         candidates.sort(key=lambda c: (
             c.status != "untested", -merit(goal, c.price.bound, c.npus),
@@ -152,7 +153,7 @@ class Space:
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def add_neighbours(self, c: Candidate) -> None:
-        """Add candidates that differ from `c` in one choice, with matching numbers of instances."""
+        """Add candidates that differ from `c` in one choice, with counts at which pools match."""
         choice_keys = tuple(key for key in self.plan.vary if not CHOICES[key].crossed)
         kind = dict(c.kind)
         values_by_path = varied_values(self.base, choice_keys, self.machine)
@@ -163,11 +164,11 @@ class Space:
         for path, options in _mode_values(values_by_path, kind[MODE]).items():
             for value in options:
                 for tied_settings in self._tied_settings(path, value, kind):
-                    changed_kind = kind | {path: value} | tied_settings
-                    if changed_kind.get(OFFLOAD):
-                        self.candidates += self._with_offload(changed_kind, c)
+                    changed_settings = kind | {path: value} | tied_settings
+                    if changed_settings.get(OFFLOAD):
+                        self.candidates += self._with_offload(changed_settings, c)
                     else:
-                        self.candidates += self._with_counts(changed_kind, [])
+                        self.candidates += self._with_counts(changed_settings, [])
 
     def _tied_settings(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
         """Combinations of settings of the fields that vary along with a field (ALONG): all their
@@ -190,10 +191,10 @@ class Space:
         if settings_key in self._known:
             return []
         self._known.add(settings_key)
-        npus, npus_limit, prices = (npus_taken(self.base, settings), self.machine.npus, self.prices)
+        npus, npus_max, prices = (npus_taken(self.base, settings), self.machine.npus, self.prices)
         price, rate = Price(0.0, 0.0, "", 0.0), prices.rate
-        if npus > npus_limit:
-            reason = f"needs {numbered(npus, 'NPU')}, and {npus_limit:,} may be taken"
+        if npus > npus_max:
+            reason = f"needs {numbered(npus, 'NPU')}, and {npus_max:,} may be taken"
         elif not (reason := chip_shortage(self.base, settings)):
             price = prices.price(settings, pools)
             reason = price.refused
@@ -224,7 +225,7 @@ class Space:
             return self._new_candidate(one_of_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
-        rate_of_one = {  # requests/s of one instance
+        rate_of_one = {  # requests/s of one instance, by role
             pool: pools[pool][0].rates[0] if pool == "prefill"
             else pools[pool][0].largest_rate_point(batch, prices.tpot_s)[0]
             for pool in roles
@@ -233,22 +234,22 @@ class Space:
             if count * sizes[role] > machine.npus - sum(sizes[pool] for pool in other_roles):
                 break
             rate_per_s = count * rate_of_one[role]
-            curve, own_per_s = pools[role][0], load / count
-            if math.isfinite(curve.batches[-1]) and math.isfinite(own_per_s):  # prefill has none
-                mean_requests = curve.requests_at(own_per_s) * sizes[role]
-                most_per_npu = (mean_requests + 3.0 * math.sqrt(mean_requests)) / sizes[role]
+            curve, each_per_s = pools[role][0], load / count
+            if math.isfinite(curve.batches[-1]) and math.isfinite(each_per_s):  # prefill has none
+                mean_requests = curve.requests_at(each_per_s) * sizes[role]
+                largest_batch = (mean_requests + 3.0 * math.sqrt(mean_requests)) / sizes[role]
                 # A smaller batch would never be full either (Poisson, three deviations).
-                if any(most_per_npu <= smaller < settings.get(BATCH, 0) for smaller in batches):
+                if any(largest_batch <= smaller < settings.get(BATCH, 0) for smaller in batches):
                     continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
             if math.isfinite(load) and not load / LUCK <= rate_per_s <= SPARE * load and count > 1:
                 continue
             choices: list[Settings] = [{COUNTED[role]: count}]
             for pool in other_roles:
-                need_count = min(rate_per_s, load) / rate_of_one[pool]
-                least, most = MATCHED[0] * need_count, MATCHED[1] * need_count
-                near_counts = [c for c in _counts_with(need_count) if least <= c <= most]
-                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - need_count))]
+                needed_count = min(rate_per_s, load) / rate_of_one[pool]
+                least_count, most = MATCHED[0] * needed_count, MATCHED[1] * needed_count
+                near_counts = [c for c in _counts_with(needed_count) if least_count <= c <= most]
+                near_counts = near_counts or [min(COUNTS, key=lambda n: abs(n - needed_count))]
                 choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:
                 if npus_taken(base, settings | counts) <= machine.npus:
@@ -261,8 +262,8 @@ class Space:
         prefills, decodes = (
             pool_size(self.base, c.changes, role)[0] for role in ("prefill", "decode")
         )
-        extra = 1 if "instances" in self.plan.vary else 0
-        candidates, tried_counts = [], ((prefills, prefills + extra), (decodes, decodes - extra))
+        added = 1 if "instances" in self.plan.vary else 0
+        candidates, tried_counts = [], ((prefills, prefills + added), (decodes, decodes - added))
         for prefills, decodes in product(*tried_counts):
             counts = {COUNTED["prefill"]: prefills, COUNTED["decode"]: decodes}
             if decodes > 0 and npus_taken(self.base, settings | counts) <= self.machine.npus:
@@ -316,7 +317,7 @@ def chip_shortage(base: Scenario, settings: Settings) -> str:
 
 
 def _mode_values(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
-    """Those of the `values` (by path of a field) whose field has an effect in a serving mode."""
+    """The entries of `values` (by field path) whose field has an effect in a serving mode."""
     roles = roles_of(mode)
     absent_prefixes = tuple(f"deployment.{role}." for role in COUNTED if role not in roles)
     has_batch = roles != ("prefill",)  # the batch and the drafts are of colocated instances too
@@ -329,5 +330,5 @@ def _mode_values(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]
 
 
 def _counts_with(need: float) -> list[int]:
-    """COUNTS and `need` rounded up to a whole number, sorted."""
+    """Numbers of instances to try: COUNTS, and the needed number (`need`) rounded up; sorted."""
     return sorted({*COUNTS, math.ceil(need)} if 0.0 < need < math.inf else COUNTS)

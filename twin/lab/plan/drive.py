@@ -139,9 +139,9 @@ class Simulators:
                     answer = self._without_latencies(run_keys.get(digest, ""), answer)
                 self.memory.put(digest, answer)
 
-        for digest, key in run_keys.items():
-            if key in self.runs:
-                store(digest, rejudge(*self.runs[key], to_run.pop(digest)))
+        for digest, run_key in run_keys.items():
+            if run_key in self.runs:
+                store(digest, rejudge(*self.runs[run_key], to_run.pop(digest)))
         remaining_runs = list(to_run.items())
         if self.cluster is not None:
             self._simulate_on_cluster(self.cluster, remaining_runs, store, beat)
@@ -167,8 +167,8 @@ class Simulators:
         self, rest: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate pairs of digest and scenario (`rest`) in this process and in the helpers; this
-        process repeats what a helper failed at. store: gets each digest and its figures; beat:
+        """Simulate pairs of digest and scenario (`to_simulate`) in this process and in the helpers;
+        this process repeats what a helper failed at. store: gets each digest and its figures; beat:
         called before each simulation, and may raise."""
         queue, failed = iter(rest), list[tuple[str, Scenario]]()  # all threads take of one iterator
 
@@ -282,8 +282,8 @@ def carry_out(
                     break
     finally:
         simulators.close()
-    engine = {"engine": ENGINE_VERSION, "facts": facts.digest}  # that the answer is of
-    answer = answer_of(finish) | engine | {"ledger": ledger_rows(search)}
+    engine_and_facts = {"engine": ENGINE_VERSION, "facts": facts.digest}  # that the answer is of
+    answer = answer_of(finish) | engine_and_facts | {"ledger": ledger_rows(search)}
     answer["counts"]["simulations"] = simulated_count
     return answer
 
@@ -318,8 +318,8 @@ class Plans:
             raise StoreError(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
         folder.mkdir(parents=True, exist_ok=True)
         self.write_question(key, plan)
-        for name in (STOP, STATUS):
-            (folder / name).unlink(missing_ok=True)
+        for file_name in (STOP, STATUS):
+            (folder / file_name).unlink(missing_ok=True)
         with (folder / LOG).open("wb") as log_file:
             process = subprocess.Popen(
                 command_of("twin.lab.plan.drive", str(folder)), cwd=ROOT,
@@ -386,12 +386,12 @@ def carry_out_folder(folder: Path) -> None:
         memory = Memory(folder / MEMORY, version_of(facts))
         last_note_s, server_pid = 0.0, os.getppid()
 
-        def note_progress(share: float, so_far: Mapping[str, Any]) -> bool:
+        def note_progress(share_done: float, so_far: Mapping[str, Any]) -> bool:
             """Write the progress from time to time; returns whether the plan goes on."""
             nonlocal last_note_s
             if time.monotonic() - last_note_s > NOTED_S:
                 last_note_s = time.monotonic()
-                write_text(folder / STATUS, json.dumps({"progress": share, "so_far": so_far}))
+                write_text(folder / STATUS, json.dumps({"progress": share_done, "so_far": so_far}))
             return not (folder / STOP).exists() and os.getppid() == server_pid
 
         try:

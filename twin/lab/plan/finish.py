@@ -167,10 +167,9 @@ class Finish:
             rate = self.search.answered_per_s(t.candidate, t.best_trial)
         return Finalist(t, rate, with_span(scenario, self.facts, rate))
 
-    def _run_seeds(self, group: Sequence[Finalist], part: slice = slice(None)) -> Steps:
-        """Generator: simulates finalists at their loads with several seeds, or a slice (`part`) of
-        them."""
-        pairs = [(f, scenario) for f in group for scenario in with_seeds(f.scenario, SEEDS)[part]]
+    def _run_seeds(self, group: Sequence[Finalist], chosen: slice = slice(None)) -> Steps:
+        """Generator: simulates finalists at their loads with the `chosen` seeds: all by default."""
+        pairs = [(f, scenario) for f in group for scenario in with_seeds(f.scenario, SEEDS)[chosen]]
         for (finalist, _), trial in (yield from simulate_pairs(pairs)):
             if not isinstance(trial, str):
                 finalist.seeds.append(trial | {"within": not self.search.missed_limits_text(trial)})
@@ -265,8 +264,8 @@ class Finish:
                 finalist.losses[loss] = row
 
     def _find_spares(self) -> Steps:
-        """Generator: until a finalist survives all losses, tries the smallest deployments whose
-        expected rate is SPARED times the load."""
+        """Generator: tries the smallest deployments whose expected rate is a multiple of the load
+        (SPARED, the smallest first) until a finalist survives all losses."""
         search, rate_per_s = self.search, self.search.space.rate
         for reserve in SPARED if rate_per_s is not None else ():
             if any(finalist.survives for finalist in self.finalists):
@@ -314,11 +313,11 @@ def first_missed_limit(trial: Trial, plan: Plan) -> str:
     if (needed_ttft_s is None) != (needed_tpot_s is None):
         return "TPOT" if needed_ttft_s is None else "TTFT"
     statistic, slo = "mean" if plan.by == "mean" else "p99", plan.scenario.slo
-    excess_by_limit = {
+    ratio_by_limit = {
         name: (trial[f"{name.lower()}_s_{statistic}"] or 0.0) / limit
         for name, limit in (("TTFT", slo.ttft_s), ("TPOT", 1e-3 * slo.tpot_ms))
     }
-    return max(excess_by_limit, key=lambda name: excess_by_limit[name])
+    return max(ratio_by_limit, key=lambda name: ratio_by_limit[name])
 
 
 def _survived_losses(f: Finalist) -> list[str]:

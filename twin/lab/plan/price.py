@@ -52,7 +52,7 @@ class Imports(NamedTuple):
 
 
 def imports_of(s: Scenario) -> Imports:
-    """Trace and expert counts of a scenario, or None; loads its machine. Raises StoreError."""
+    """Trace and expert counts that a scenario names, or None; also loads its machine."""
     references = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
     if not any(references) and not s.elastic.own.digest:
         return Imports()
@@ -186,10 +186,10 @@ class Prices:
         self.front = front_end.api_servers / max(1e-3 * front_end.service_ms, 1e-9)
 
     def _base_traffic(self) -> Traffic:
-        """Traffic of the base scenario. If the scenario's deployment does not fit into memory, it
-        is that of one instance of the smallest size that fits. Raises ModelError if none fits."""
-        own_mode, trace = self.base.deployment.mode, self.imports.trace
-        mode = own_mode if len(roles_of(own_mode)) == 1 else "colocated"
+        """Traffic of the base scenario; if its deployment does not fit into memory, the traffic of
+        one instance of the smallest size that fits. Raises ModelError if none fits."""
+        mode_now, trace = self.base.deployment.mode, self.imports.trace
+        mode = mode_now if len(roles_of(mode_now)) == 1 else "colocated"
         (role,) = roles_of(mode)
         sizes = instance_sizes(role, self.base, Machine.of(self.base, self.facts))
         tried_settings = ({MODE: mode, COUNTED[role]: 1, SIZED[role]: npus} for npus in sizes)
@@ -203,18 +203,18 @@ class Prices:
 
     def pool_key(self, role: str, settings: Settings) -> Key:
         """Key of an instance's curves: its role, and the settings that change the curves."""
-        own_paths = [p for p in settings if _affects(role, p) and p not in (BATCH, *UNSEEN)]
-        own_settings = {path: settings[path] for path in own_paths}
+        role_paths = [p for p in settings if _affects(role, p) and p not in (BATCH, *UNSEEN)]
+        key_settings = {path: settings[path] for path in role_paths}
         if settings.get(OFFLOAD):  # one pool computes on the dies of the other
             paths = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
-            own_settings |= {path: settings.get(path, value_of(self.base, path)) for path in paths}
+            key_settings |= {path: settings.get(path, value_of(self.base, path)) for path in paths}
         if role == "prefill":  # its costs know only whether there are drafts
             draft_tokens = self.base.deployment.decode.mtp_draft_tokens
-            own_settings[DRAFTS] = min(1, own_settings.get(DRAFTS, draft_tokens))
-        return (role, *sorted(own_settings.items()))
+            key_settings[DRAFTS] = min(1, key_settings.get(DRAFTS, draft_tokens))
+        return (role, *sorted(key_settings.items()))
 
     def pools(self, settings: Settings) -> dict[str, Pool]:
-        """(expected, best-case) curve of one instance, by role, up to the SLO's TPOT."""
+        """(expected, best-case) curve of an instance, by role, for TPOT up to the SLO's."""
         pools = {}
         for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
             key = self.pool_key(role, settings)
@@ -227,7 +227,7 @@ class Prices:
         return pools
 
     def price(self, settings: Settings, pools: Mapping[str, Pool] | None = None) -> Price:
-        """Price of a deployment (overrides of the scenario); pools: curves by role, if known."""
+        """Price of a deployment, given as overrides (`settings`); pools: curves, if known."""
         pools = pools or self.pools(settings)
         mode = settings.get(MODE, self.base.deployment.mode)
         bounds, rates = {"front end": LUCK * self.front}, {"front end": self.front}
@@ -253,14 +253,14 @@ class Prices:
                 if self.rate is not None:
                     tpot_s = curve.tpot_at(self.rate / count, batch, npus)
                 elif self.offered is None:
-                    inflow_per_s = min(rate for name, rate in rates.items() if name != role) / count
+                    inflow_per_s = min(rate for pool, rate in rates.items() if pool != role) / count
                     tpot_s = min(curve.tpot_at(inflow_per_s, batch, npus), curve.full_tpot_s(batch))
                     least_tpot_s = best_case.full_tpot_s(batch)
                     slots_taken = math.isinf(curve.tpot_at(inflow_per_s / LUCK, batch, npus))
                     if slots_taken and len(roles_of(mode)) == 1 and least_tpot_s > LUCK * limit_s:
                         problem = f"TPOT is {1e3 * least_tpot_s:.4g} ms or more with a full batch, "
                         return Price(0.0, 0.0, role, 0.0, f"{problem}{1e3 * limit_s:g} are allowed")
-        limiting_pool = min(rates, key=lambda name: (rates[name], name))
+        limiting_pool = min(rates, key=lambda pool: (rates[pool], pool))
         # With a controller, NPUs change pools at no cost until all pools carry the same.
         if settings.get(CONTROLLER, "fixed") != "fixed":
             bounds = {"front end": LUCK * self.front, "pools": LUCK * npus_taken / npus_per_rate}
@@ -271,8 +271,8 @@ class Prices:
     ) -> bool:
         """Whether a deployment's batch sustains more than the next smaller one in `batches`; False
         if TPOT or KV space limits both. curve: the expected one of an instance of the role."""
-        own_batch = settings.get(BATCH)
-        smaller_batches = [b for b in batches if own_batch is not None and b < own_batch]
+        batch = settings.get(BATCH)
+        smaller_batches = [b for b in batches if batch is not None and b < batch]
         if not smaller_batches or role == "prefill":
             return True
         if curve.refused:
@@ -316,14 +316,14 @@ class Prices:
             uniform = replace(uniform, hit_tokens=0.0)
         batches = {CURVE[0]}
         if role != "prefill":
-            own_batch = self.base.deployment.decode.batch_per_npu
-            batches = {assembly.costs.roles[role].chip.dies_per_npu, *CURVE, own_batch}
+            batch_now = self.base.deployment.decode.batch_per_npu
+            batches = {assembly.costs.roles[role].chip.dies_per_npu, *CURVE, batch_now}
         traffics = [uniform, replace(uniform, hit_tokens=0.0)] if uniform.hit_tokens else [uniform]
         expected: list[Point] = []
         best_points: list[Point] = []
         problem, both_curves = "", (Curve(), Curve())
         for batch in sorted(batches):
-            if all(len(each.tpots_s) > 1 and each.tpots_s[-1] > until_s for each in both_curves):
+            if all(len(c.tpots_s) > 1 and c.tpots_s[-1] > until_s for c in both_curves):
                 curve, bound_curve = both_curves
                 return replace(curve, until_s=until_s), replace(bound_curve, until_s=until_s)
             try:
@@ -336,8 +336,8 @@ class Prices:
                 problem = problem or str(error)
                 continue
             expected.append(max(_point(role, instances, prediction) for _, prediction in predicted))
-            points = ((_point(role, instances, f), f, traffic) for traffic, f in predicted)
-            best_points.append(max(_bound_point(*point, peaks[1]) for point in points))
+            bound_arguments = ((_point(role, instances, f), f, traffic) for traffic, f in predicted)
+            best_points.append(max(_bound_point(*point, peaks[1]) for point in bound_arguments))
             both_curves = _curve(expected, tokenised_per_s), _curve(best_points, tokenised_per_s)
         return both_curves if expected else (Curve(refused=problem), Curve())
 
@@ -361,10 +361,10 @@ def _point(role: str, count: int, answer: Prediction) -> Point:
     return answer.decode.requests_per_s / count, answer.decode.batch_per_npu, answer.decode.tpot_s
 
 
-def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, peaks: LoadCurve) -> Point:
-    """Best case of a point `own` (requests/s, requests per NPU, TPOT in s): prompts of a colocated
+def _bound_point(point: Point, prediction: Prediction, traffic: Traffic, peaks: LoadCurve) -> Point:
+    """Best case of a `point` (requests/s, requests per NPU, TPOT in s): prompts of a colocated
     instance fill as few iterations as chunks allow. peaks: imbalance of experts by load."""
-    role, (rate_per_s, batch, tpot_s) = prediction.costs.colocated_role, own
+    role, (rate_per_s, batch, tpot_s) = prediction.costs.colocated_role, point
     if role is None or prediction.decode is None or prediction.prefill is None:
         return rate_per_s, batch, tpot_s
     chunk_tokens = role.prompt_tokens
@@ -372,7 +372,7 @@ def _bound_point(own: Point, prediction: Prediction, traffic: Traffic, peaks: Lo
     query_pairs = chunk_tokens / traffic.fresh_tokens * traffic.fresh_pairs
     requests, context_tokens = rank_load(role.slots(batch), role.ranks, traffic)
     rank_shares = np.full(role.ranks, 1.0 / role.ranks)
-    mixes = [
+    mixes = [  # share of iterations, and of each rank: prompt tokens, query-key pairs
         (mixed_share, chunk_tokens * rank_shares, query_pairs * rank_shares),
         (1.0 - mixed_share, 0.0 * rank_shares, 0.0 * rank_shares),
     ]

@@ -104,7 +104,7 @@ def plan_from(scenario: Scenario, fields: dict[str, Any]) -> Plan:
 def check_power(plan: Plan, facts: Facts) -> None:
     """Check that a chip's rated power is known if the plan limits power. Raises PlanError."""
     roles = pools_by_role(plan.scenario)
-    for chip in sorted({instance.chip for instance in roles.values()} if plan.power_kw else ()):
+    for chip in sorted({pool.chip for pool in roles.values()} if plan.power_kw else ()):
         if power(plan.scenario, facts, chip=chip) is None:
             problem = f"a limit of power needs the rated power of {chip}, which is not known"
             raise PlanError(f"{problem}: set cost.npu_w")
@@ -132,7 +132,7 @@ def plan_sentence(plan: Plan) -> str:
 
 
 def freed_paths(plan: Plan) -> tuple[str, ...]:
-    """Paths of the fields in PLAIN that a plan varies: the scenario's value is tried as well."""
+    """Paths of the fields in PLAIN that a plan varies; they also try the scenario's value."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 
@@ -141,11 +141,11 @@ def base_scenario(plan: Plan) -> tuple[Scenario, list[str]]:
     """(scenario, notes): the plan's scenario with the values of PLAIN, to which settings of
     candidates are added, and a sentence for each replaced value that the plan does not vary."""
     scenario, notes, overrides, free_paths = plan.scenario, [], {}, freed_paths(plan)
-    for path, value, sentence in PLAIN:
+    for path, plain_value, sentence in PLAIN:
         present_value = value_of(scenario, path)
-        if present_value == value or (path == PLACEMENT and present_value != "by_hand"):
+        if present_value == plain_value or (path == PLACEMENT and present_value != "by_hand"):
             continue
-        overrides[path] = list(value) if isinstance(value, tuple) else value
+        overrides[path] = list(plain_value) if isinstance(plain_value, tuple) else plain_value
         if path not in free_paths and (path != "elastic.npus" or CONTROLLER in free_paths):
             notes.append(f"{sentence[0].upper()}{sentence[1:]}.")
     return with_overrides(scenario, overrides), notes
@@ -164,6 +164,6 @@ def plan_digest(plan: Plan) -> str:
 
 
 def plan_from_text(text: str) -> Plan:
-    """The plan of its text: the scenario's line and a line of JSON with its other fields."""
+    """Read a plan from its text: a line with the scenario and a JSON line with the other fields."""
     scenario_text, _, fields_json = text.partition("\n")
     return plan_from(scenario_from_canonical(scenario_text), json.loads(fields_json or "{}"))

@@ -75,15 +75,15 @@ class Relax:
 
     def _relax_limit(self, limit: str) -> Steps:
         """Generator: finds the smallest relaxation of one limit with which something fits."""
-        search, base, plan = self.search, self.search.space.base, self.search.plan
+        search, scenario, plan = self.search, self.search.space.base, self.search.plan
         if limit == "slo.tpot_ms":
             yield from self._try_fastest(limit)
             yield from self._relax_least(limit, plan.scenario.slo.tpot_ms, "needs_tpot_s", 1e3)
         elif limit == "slo.ttft_s":
             yield from self._try_fastest(limit)
-            yield from self._relax_least(limit, base.slo.ttft_s, "needs_ttft_s", 1.0)
+            yield from self._relax_least(limit, scenario.slo.ttft_s, "needs_ttft_s", 1.0)
         elif limit == "slo.share":
-            yield from self._relax_least(limit, base.slo.share, "share", -1.0)
+            yield from self._relax_least(limit, scenario.slo.share, "share", -1.0)
         elif limit == "survives" and self.fallen is not None:
             fit, survived_losses = self.fallen
             self._add_relaxation(limit, list(plan.survives), survived_losses, fit)
@@ -105,13 +105,13 @@ class Relax:
         """Generator: returns about the largest load (requests/s) below `rate` that any deployment
         carries; 0 if it is less than LEAST times `rate`. A search with the largest load of each
         deployment comes first, then bisection with those nearest to the limits."""
-        search = Search(self._changed_space(goal="rate"), self.facts, self.search.over)
-        yield from search.steps()
-        self._note_loads(search.tested.values())
-        carried_rate = max((t.met_rate for t in search.tested.values()), default=0.0)
+        rate_search = Search(self._changed_space(goal="rate"), self.facts, self.search.over)
+        yield from rate_search.steps()
+        self._note_loads(rate_search.tested.values())
+        carried_rate = max((t.met_rate for t in rate_search.tested.values()), default=0.0)
         missed_rate = rate
         tested = [Tested(candidate) for candidate in self._nearest_candidates()]
-        nearest_tested = tested.copy()
+        nearest_deployments = tested.copy()
         for _ in range(HALVED if tested else 0):
             load_rate = (max(carried_rate, LEAST * rate) + missed_rate) / 2.0
             runs = [scenario_at(self.search.space, t.candidate.changes, load_rate) for t in tested]
@@ -124,7 +124,7 @@ class Relax:
                 carried_rate, tested = load_rate, carriers
             else:
                 missed_rate = load_rate
-        self._note_loads(nearest_tested)
+        self._note_loads(nearest_deployments)
         if carried_rate:
             return min(carried_rate, PART * rate)  # up from there, little of each search is new
         return LEAST * rate if (yield from self._find_fit(LOAD, LEAST * rate)) else 0.0
@@ -146,14 +146,14 @@ class Relax:
     def _note_loads(self, tested: Iterable[Tested]) -> None:
         """Store for each deployment the largest load (requests/s) that it carries, and the smallest
         at which it misses a limit by more than chance."""
-        share = self.search.space.base.slo.share
+        required_share = self.search.space.base.slo.share
         for deployment in tested:
             settings = deployment.candidate.settings
             for rate_per_s, trial in deployment.trials:
-                deficit, overloaded = share - trial["share"], trial["steady_state"] == "overloaded"
+                is_overloaded = trial["steady_state"] == "overloaded"
                 if trial["within"]:
                     self.carried[settings] = max(rate_per_s, self.carried.get(settings, 0.0))
-                elif overloaded or deficit > chance_error(trial):
+                elif is_overloaded or required_share - trial["share"] > chance_error(trial):
                     self.too_much[settings] = min(rate_per_s, self.too_much.get(settings, math.inf))
 
     def _changed_space(self, **fields: Any) -> Space:
@@ -162,10 +162,10 @@ class Relax:
         return space_of(plan, self.facts, self.search.space)
 
     def _relax_least(self, limit: str, base: Any, key: str, scale: float) -> Steps:
-        """Generator: finds the smallest relaxation of a limit from its value `base`. It begins with
-        the value that the nearest simulated deployments need over all seeds. key: figure that
-        states it in a run; scale: from its unit to the limit's, negative if limits relax
-        downwards."""
+        """Generator: finds the smallest relaxation of a limit from its present value (`value_now`).
+        It begins with the value that the nearest simulated deployments need over all seeds. key:
+        figure of a run with the needed value; scale: factor from the figure's unit to the limit's,
+        negative if the limit relaxes downwards."""
         search, is_share = self.search, scale < 0.0
         is_resource = key in ("power_kw", "cost_per_million_tokens")
         needed_values = [
@@ -188,9 +188,9 @@ class Relax:
             needed = None if isinstance(trial, str) else trial[key]
             needs_by_settings.setdefault(candidate.settings, []).append(needed)
         mean_needs = [
-            (scale * (max(values) if is_resource else statistics.fmean(values)), position)
-            for position, values in enumerate(needs_by_settings.values())
-            if None not in values
+            (scale * (max(needs) if is_resource else statistics.fmean(needs)), position)
+            for position, needs in enumerate(needs_by_settings.values())
+            if None not in needs
         ]
         smallest_need, position = min(mean_needs, default=(0.0, 0))
         needed = abs(smallest_need)
@@ -232,7 +232,7 @@ class Relax:
     def _find_fit(
         self, limit: str, value: float
     ) -> Generator[tuple[Scenario, ...], Any, Fit | None]:
-        """Generator: searches with another value of a limit; returns one that fits, or None."""
+        """Generator: searches with another limit; returns a deployment that fits, or None."""
         plan, offered_per_s = self.search.plan, self.search.space.prices.offered or 1.0
         overrides: dict[str, Any] = {limit: value}
         if limit == LOAD:

@@ -54,29 +54,30 @@ class Tested:
 
     @property
     def met_rate(self) -> float:
-        """Largest rate (requests/s) at which it met all limits; 0 if none is known."""
+        """Largest rate (requests/s) at which the deployment met all limits; 0 if none is known."""
         return max((rate for rate, trial in self.trials if trial["within"]), default=0.0)
 
     @property
     def missed_rate(self) -> float:
-        """Smallest rate (requests/s) at which it missed a limit; infinite if none is known."""
+        """Smallest rate (requests/s) at which the deployment missed a limit; else infinite."""
         return min((rate for rate, trial in self.trials if not trial["within"]), default=math.inf)
 
     @property
     def best_trial(self) -> Trial | None:
-        """The simulation at the largest rate that met all limits; None without one."""
-        low = self.met_rate
-        return next((trial for rate, trial in self.trials if rate == low and trial["within"]), None)
+        """Figures of the simulation at the largest rate that met all limits; None without one."""
+        best_rate = self.met_rate
+        met_trials = (trial for rate, trial in self.trials if rate == best_rate and trial["within"])
+        return next(met_trials, None)
 
     @property
     def is_closed(self) -> bool:
-        """Whether no load is worth a run: met and missed rate are close, or small, or it failed."""
+        """Whether no further load is worth a run: met and missed rate are close, or it failed."""
         least_per_s = max(self.met_rate * CLOSE, LEAST * self.candidate.price.expected)
         return bool(self.failed) or self.missed_rate <= least_per_s
 
     @property
     def likely_rate(self) -> float:
-        """Best estimate of its largest rate (requests/s)."""
+        """Best estimate of the deployment's largest rate (requests/s)."""
         if not self.met_rate:
             return self.missed_rate / STEP
         if math.isinf(self.missed_rate):
@@ -101,7 +102,7 @@ class Search:
 
     @property
     def has_one_load(self) -> bool:
-        """Whether a deployment is run at one load only: given, or all its slots taken."""
+        """Whether each deployment runs at one load only: the plan's, or all its slots taken."""
         return self.plan.is_load_fixed or self.space.prices.offered is None
 
     @property
@@ -182,7 +183,7 @@ class Search:
 
     def _pick(self, untried: Sequence[Candidate], count: int) -> list[Candidate]:
         """At most `count` candidates with the largest product of gain beyond the front and chance
-        to meet the limits; if none is likely to fit, those of shortest TPOT and largest bounds."""
+        to meet the limits; if none is likely to fit, those of shortest TPOT or largest bound."""
         ratios = self.formula_ratios
         proved_points = [p for t in self.tested.values() if (p := self.proved_point(t)) is not None]
         eligible = [c for c in untried if self._may_carry_load(c)]
@@ -216,11 +217,11 @@ class Search:
         pool. tpot_ratio: simulated TPOT divided by the formula's."""
         rate_per_s = self.space.rate
         if self.is_full:
-            limit_s, expected_s = self.space.prices.tpot_s / tpot_ratio, c.price.tpot_s
-            if expected_s <= limit_s:
+            most_s, formula_tpot_s = self.space.prices.tpot_s / tpot_ratio, c.price.tpot_s
+            if formula_tpot_s <= most_s:
                 return 1.0
             prices = (t.candidate.price for t in self.tested.values() if not t.met_rate)
-            return 0.0 if any(limit_s < p.tpot_s <= expected_s for p in prices) else UNLIKELY
+            return 0.0 if any(most_s < p.tpot_s <= formula_tpot_s for p in prices) else UNLIKELY
         if rate_per_s is None or self.space.prices.offered is None:
             return 1.0
         least_met, most_missed = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
@@ -264,7 +265,7 @@ class Search:
                 if scores:
                     top_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
                     top_pairs[top_pair[1].settings] = top_pair
-        return [c for _, c in sorted(top_pairs.values(), key=lambda x: (-x[0], x[1].settings))]
+        return [c for _, c in sorted(top_pairs.values(), key=lambda p: (-p[0], p[1].settings))]
 
     def _narrow_down(self, budget: int) -> Steps:
         """Generator: simulates further loads of the best half of deployments, then of the best
@@ -327,9 +328,9 @@ class Search:
         if not trial["holds"]:
             statistic = "mean" if plan.by == "mean" else "p99"
             texts = [
-                f"{statistic} {name} {1e3 * value:,.4g} ms"
+                f"{statistic} {name} {1e3 * latency_s:,.4g} ms"
                 for name in ("TTFT", "TPOT")
-                if (value := trial[f"{name.lower()}_s_{statistic}"]) is not None
+                if (latency_s := trial[f"{name.lower()}_s_{statistic}"]) is not None
             ]
             prefix = "overloaded, " if trial["steady_state"] == "overloaded" else ""
             share_text = f"{100 * trial['share']:.1f} % of requests keep the SLO, "

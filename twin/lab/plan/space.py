@@ -76,7 +76,7 @@ def _options(path: str) -> Values:
 
 
 def _option_fields(section: str) -> dict[str, Values]:
-    """Functions that list values, by path, of a section's fields with options or a switch."""
+    """By path, functions that list the values of a section's option and switch fields."""
     paths = (path for path, field in fields().items() if field.kind in (str, bool))
     return {path: _options(path) for path in paths if path.startswith(f"{section}.")}
 
@@ -110,9 +110,9 @@ def instance_sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
-    """Serving modes to compare: disaggregated and colocated, or only the scenario's third one."""
-    own_mode, both_modes = s.deployment.mode, ["disaggregated", "colocated"]
-    return both_modes if own_mode in both_modes else [own_mode]
+    """Serving modes to compare: both common ones, or only the scenario's if it is another."""
+    mode_now, both_modes = s.deployment.mode, ["disaggregated", "colocated"]
+    return both_modes if mode_now in both_modes else [mode_now]
 
 
 def _experts_tp(path: str) -> Values:
@@ -130,9 +130,9 @@ def _redundancies(s: Scenario, m: Machine) -> list[Any]:
 def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
     """Numbers of NPUs that hold experts only (AFD): 0, nodes up to half the machine, and the
     scenario's present number."""
-    own_npus, node_npus = s.deployment.decode.expert_npus, m.npus_per_node
+    npus_now, node_npus = s.deployment.decode.expert_npus, m.npus_per_node
     sizes = {npus for npus in SIZES if npus % node_npus == 0 and 2 * npus <= m.npus}
-    return sorted({0, own_npus, *sizes}) if m.routed_experts else [0]
+    return sorted({0, npus_now, *sizes}) if m.routed_experts else [0]
 
 
 def _controllers(s: Scenario, _: Machine) -> list[Any]:
@@ -233,11 +233,11 @@ def varied_values(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, l
     """Values to try, by path, of each field that varies (vary: keys of CHOICES), without fields
     that have no effect in any compared mode."""
     values_by_path = {}
-    for path, values in (pair for key in vary for pair in CHOICES[key].values.items()):
+    for path, values_of in (entry for key in vary for entry in CHOICES[key].values.items()):
         condition = unmet_condition(path, s)
         modes = _modes(s, m) if condition and condition.path == MODE and "mode" in vary else []
         if not condition or any((mode in condition.values) != condition.negated for mode in modes):
-            values_by_path[path] = values(s, m)
+            values_by_path[path] = values_of(s, m)
     return values_by_path
 
 

@@ -36,23 +36,23 @@ BLOCKS = 20  # batches of requests whose means give the standard error of a shar
 def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
     """Settings by path that give a deployment its load: a rate (requests/s), a trace's speed, or
     for a closed loop the number of clients (the plan's, or one for each slot)."""
-    path, own_load = load_of(space.base)
+    path, base_load = load_of(space.base)
     if path == "workload.concurrency":
         if space.plan.is_load_fixed:
-            return {path: max(1, round(own_load * (1.0 + space.plan.more)))}
+            return {path: max(1, round(base_load * (1.0 + space.plan.more)))}
         deployment = space.base.deployment
         role = roles_of(settings.get(MODE, deployment.mode))[-1]
-        npus = math.prod(pool_size(space.base, settings, role))
-        return {path: int(npus * settings.get(BATCH, deployment.decode.batch_per_npu))}
+        pool_npus = math.prod(pool_size(space.base, settings, role))
+        return {path: int(pool_npus * settings.get(BATCH, deployment.decode.batch_per_npu))}
     if path == "workload.rate_req_per_s":
         return {path: float(f"{rate:.{FIGURES}g}")}
     offered_rate = space.prices.offered or 1.0
-    return {path: float(f"{own_load * rate / offered_rate:.{FIGURES}g}")}
+    return {path: float(f"{base_load * rate / offered_rate:.{FIGURES}g}")}
 
 
 def scenario_at(space: Space, settings: Settings, rate: float) -> Scenario:
-    """Scenario of a deployment at a load (requests/s); its run is short if it begins in the steady
-    state. Raises SpecError."""
+    """Scenario of a deployment at a load (requests/s); the run is short if runs of the base
+    scenario begin in the steady state. Raises SpecError."""
     overrides = settings | load_settings(space, settings, rate)
     if settings.get(CONTROLLER, "fixed") == "fixed" and stays_steady(space.base):
         least_span_s = LIVES * space.life_s
@@ -83,8 +83,8 @@ def trial_of(run: Run) -> Trial:
 
 
 def _slo_figures(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
-    """Figures that depend on the SLO: share within it, whether it is met, limits that would be met.
-    valid: whether the run's laws hold."""
+    """Figures of a run that depend on its SLO: share of requests within it, whether the run meets
+    it, limits that the run would meet. valid: whether the run's laws hold."""
     figures = {"share": share_met(summary), "holds": bool(slo_met(summary, s)) and valid}
     return figures | _needed_limits(latencies, summary, s) | {"scenario": scenario_digest(s)}
 
@@ -152,13 +152,13 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
     if summary.get("steady_state") == "overloaded":
         return figures
     share = 1.0 - given_up_share(summary)
-    enough = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
+    needed = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
         """Least limit (s) on `time_s` that enough of the requests with `other_s` <= `limit_s` meet;
         None if there are too few of them."""
         sorted_s = np.sort(time_s[other_s <= limit_s])
-        return float(sorted_s[enough - 1]) if enough <= sorted_s.size else None
+        return float(sorted_s[needed - 1]) if needed <= sorted_s.size else None
 
     return figures | {
         "needs_ttft_s": least_limit(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),

@@ -152,12 +152,14 @@ CALLS = []
 
 def test_the_axes_stand_with_the_slo_before_the_first_point():
     axis = sweep.parse_axis(f"{RATE}=50:150:3")
-    waiting = [charts.Ran(x, {}, False, {"ttft_s_p99": 5.0}) for x in axis.values]
+    waiting = [charts.SweepPoint(x, {}, False, {"ttft_s_p99": 5.0}) for x in axis.values]
     figure = charts.metric_over_field(axis, "ttft_s_p99", {"": waiting}).figure
     assert {a.text for a in figure.layout.annotations} == {"SLO 5.00 s"}
     assert figure.layout.xaxis.range == (46.0, 154.0)
     assert figure.layout.yaxis.range == (0, 6.5)
-    done = [charts.Ran(x, {"ttft_s_p99": 0.5}, True, {"ttft_s_p99": 5.0}) for x in axis.values]
+    done = [
+        charts.SweepPoint(x, {"ttft_s_p99": 0.5}, True, {"ttft_s_p99": 5.0}) for x in axis.values
+    ]
     later = charts.metric_over_field(axis, "ttft_s_p99", {"": done[:1] + waiting[1:]}).figure
     assert later.layout.xaxis.range == figure.layout.xaxis.range  # points come, the axis stays
     assert list(later.data[0].x) == [50.0]
@@ -167,7 +169,7 @@ def test_the_pictures_mark_knee_slo_and_published_points():
     axis = sweep.parse_axis(f"{RATE}=50:150:3")
     limits = {"ttft_s_p99": 5.0, "tpot_s_p99": 0.05}
     ran = [
-        charts.Ran(
+        charts.SweepPoint(
             x,
             {"ttft_s_p99": t, "tpot_s_p99": 0.03, "tpot_s_mean": 0.02,
              "decode_tokens_per_s_per_npu": 900.0},
@@ -204,7 +206,7 @@ def test_every_line_of_a_sweep_stands_out_from_the_background(dark, background):
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     axis = sweep.parse_axis(f"{RATE}=50:150:3")
-    ran = [charts.Ran(x, {"ttft_s_p99": 1.0}, True, {}) for x in axis.values]
+    ran = [charts.SweepPoint(x, {"ttft_s_p99": 1.0}, True, {}) for x in axis.values]
     lines = {str(k): ran for k in range(6)}
     drawn = charts.metric_over_field(axis, "ttft_s_p99", lines, dark=dark).figure
     for line in drawn.data:

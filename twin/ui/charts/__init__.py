@@ -32,37 +32,39 @@ def distribution(
 ) -> Chart:
     """Chart of cumulative distributions of durations in s, a line for each curve, with the SLO as a
     vertical line. noun: what is counted."""
-    levels = np.linspace(0.0, 1.0, QUANTILES)
-    quantiles_of = []
+    shares = np.linspace(0.0, 1.0, QUANTILES)
+    curve_times = []
     for curve in curves:
         values = np.asarray(curve.values, dtype=float)
         if (values := values[np.isfinite(values)]).size:
-            quantiles_of.append((curve, np.quantile(values, levels)))
-    if not quantiles_of:
+            curve_times.append((curve, np.quantile(values, shares)))
+    if not curve_times:
         return empty_chart("No finished request to show")
-    axis_end_s = max(float(times[round(0.995 * (QUANTILES - 1))]) for _, times in quantiles_of)
+    axis_end_s = max(float(times_s[round(0.995 * (QUANTILES - 1))]) for _, times_s in curve_times)
     if slo_s is not None and slo_s < 2.5 * axis_end_s:
         axis_end_s = max(axis_end_s, 1.08 * slo_s)
-    factor, unit = base.time_unit(axis_end_s)
+    units_per_s, unit = base.time_unit(axis_end_s)
     fig, sentences = figure(), []
-    for curve, times in quantiles_of:
+    for curve, times_s in curve_times:
         hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
         name = base.shorten(curve.name)
-        base.add_line(fig, times * factor, 100 * levels, curve.colour, hover, width=2.4, name=name)
-        median_text, p99_text = map(seconds, np.interp([0.5, 0.99], levels, times))
+        base.add_line(
+            fig, times_s * units_per_s, 100 * shares, curve.colour, hover, width=2.4, name=name
+        )
+        median_text, p99_text = map(seconds, np.interp([0.5, 0.99], shares, times_s))
         sentences.append(f"{curve.name}: half within {median_text}, 99 % within {p99_text}")
     if slo_s is not None and slo_s <= axis_end_s:
-        share_at_slo = np.mean([np.interp(slo_s, times, levels) for _, times in quantiles_of])
+        share_at_slo = np.mean([np.interp(slo_s, times_s, shares) for _, times_s in curve_times])
         side_text = "left" if slo_s > axis_end_s / 2 else "right"
         label_place = f"{'bottom' if share_at_slo > 0.5 else 'top'} {side_text}"  # off the curves
-        base.mark_at(fig, f"SLO {seconds(slo_s)}", label_place, x=slo_s * factor)
+        base.mark_at(fig, f"SLO {seconds(slo_s)}", label_place, x=slo_s * units_per_s)
     return base.chart(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
         "Each curve says which share is within a time: further to the left is faster.",
-        x={"range": [0, axis_end_s * factor], "title_text": unit, "showgrid": True},
+        x={"range": [0, axis_end_s * units_per_s], "title_text": unit, "showgrid": True},
         y={"range": [0, 101], "ticksuffix": " %", "title_text": f"of {noun}"},
         columns={"x": f"time ({unit})", "y": f"share of {noun} (%)"},
-        hovermode="closest", showlegend=len(quantiles_of) > 1,
+        hovermode="closest", showlegend=len(curve_times) > 1,
     )  # fmt: skip
 
 
@@ -71,27 +73,27 @@ def timeline(
     stacked: bool = False, scale: float = 1.0, warmup_s: float = 0.0, top: float | None = None,
 ) -> Chart:  # fmt: skip
     """Chart of columns of the table `windows` over time. columns: (label, colour) by column. reads:
-    how to read it. scale: factor from SI to the unit of y_title. top: end of the y axis."""
-    shown_columns = {c: look for c, look in columns.items() if c in windows.columns}
+    its caption. scale: factor from SI to the unit of y_title. top: end of the y axis."""
+    shown_columns = {c: style for c, style in columns.items() if c in windows.columns}
     # What is nothing all along (a pool that is not there) would only be a line on the axis.
     shown_columns = {c: v for c, v in shown_columns.items() if windows[c].max()} or shown_columns
     if not windows.height or not shown_columns:
         return empty_chart("Nothing was recorded")
     time_factor, time_unit = base.time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
     times = windows["t_s"].to_numpy() * time_factor
-    fig, sentences, curves = figure(height=260), [], []
-    hover = "%{y:,.3~s}" if top is None else "%{y:.1f}"
+    fig, sentences, curve_values = figure(height=260), [], []
+    hover_text = "%{y:,.3~s}" if top is None else "%{y:.1f}"
     for column, (label, colour) in shown_columns.items():
         values = windows[column].cast(pl.Float64).to_numpy() * scale
         area: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour, "width": 0.8}
-        base.add_line(fig, times, values, colour, hover, name=label, **area if stacked else {})
-        curves.append(np.nan_to_num(values))
+        base.add_line(fig, times, values, colour, hover_text, name=label, **area if stacked else {})
+        curve_values.append(np.nan_to_num(values))
         mean, peak = (three_figures(float(reduce(values))) for reduce in (np.nanmean, np.nanmax))
         sentences.append(f"{label} {mean} on average, {peak} at most")
     warmup_end = warmup_s * time_factor
     has_room_for_word = warmup_end > 0.1 * float(times.max())  # else the word would lie on the data
     base.shade_warm_up(fig, warmup_end, "warm-up" if has_room_for_word else "")
-    highest_value = float(np.max(np.sum(curves, axis=0) if stacked else curves))
+    highest_value = float(np.max(np.sum(curve_values, axis=0) if stacked else curve_values))
     if has_room_for_word and highest_value > 0:  # the word stands above the data
         top = max(top or 0.0, WORD_ABOVE * highest_value)
     return base.chart(
@@ -156,21 +158,21 @@ def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
 
 
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
-    """Chart of mean TTFTs as stacked bars. rows: by a bar's name, its parts (stage, mean
-    seconds)."""
-    longest_s = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
+    """Chart of mean TTFTs as stacked bars. rows: for the name of each bar, its stages as (stage,
+    mean seconds)."""
+    longest_s = max((sum(stage_s for _, stage_s in parts) for parts in rows.values()), default=0.0)
     if longest_s <= 0:
         return empty_chart("No first token was made")
-    factor, unit = base.time_unit(longest_s)
+    units_per_s, unit = base.time_unit(longest_s)
     row_names = list(rows)
     # A stage that takes no time at all would only be a word in the legend.
-    all_parts = (part for parts in rows.values() for part in parts)
-    stage_names = list(dict.fromkeys(stage for stage, part_s in all_parts if part_s > 0))
+    all_stages_s = (part for parts in rows.values() for part in parts)
+    stage_names = list(dict.fromkeys(stage for stage, stage_s in all_stages_s if stage_s > 0))
     fig = figure(height=96 + 44 * len(rows) + 14 * len(stage_names))  # the legend in one column
     for stage in stage_names:
         values_s = [dict(rows[name]).get(stage, 0.0) for name in row_names]
         base.add_bars(
-            fig, row_names, [v * factor for v in values_s],
+            fig, row_names, [v * units_per_s for v in values_s],
             theme.STAGE.get(stage, theme.ROLE["decode"]), name=_stage_title(stage),
             text=[seconds(v) if v > 0.09 * longest_s else "" for v in values_s],
             textposition="inside", insidetextanchor="middle", hover="%{customdata}",
@@ -199,8 +201,8 @@ def _stage_title(stage: str) -> str:
 def iteration_over_time(
     windows: pl.DataFrame, warmup_s: float = 0.0, in_sequence: bool = True
 ) -> Chart:
-    """Chart of the mean decode iteration over time: divided by operator if operators run one after
-    the other (`in_sequence`), as a whole if they run on two streams."""
+    """Chart of the mean time of decode iterations in each window. It is divided by operator if
+    operators run one after the other (`in_sequence`), and whole if they run on two streams."""
     chart_options: dict[str, Any] = {
         "y_title": "ms per iteration", "scale": 1e3, "warmup_s": warmup_s,
         "reads": "An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over "
@@ -223,7 +225,7 @@ def iteration_over_time(
 
 
 def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
-    """Chart of shares 0..1 as horizontal bars to 100 %, given as (label, share, colour)."""
+    """Chart of horizontal bars from 0 to 100 %. rows: (label, share from 0 to 1, colour)."""
     if not rows:
         return empty_chart("Nothing was recorded")
     fig = figure(height=70 + 30 * len(rows))
@@ -242,29 +244,29 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
 def dies(
     ranks: pl.DataFrame, column: str, label: str, *, percent: bool, dark: bool = False
 ) -> Chart:
-    """Map of one column of the table `ranks`, with nodes across and the dies of a node down. label:
-    of the column. percent: whether its values are shares of 1, to be shown in %."""
+    """Heat map of one column of the table `ranks`: a column of cells for each node, a cell for each
+    die. label: title of the values. percent: whether they are shares of 1, to be shown in %."""
     if not ranks.height or column not in ranks.columns:
         return empty_chart("No die served")
     node_dies = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
     nodes = int(ranks["node"].max() or 0) + 1  # type: ignore[arg-type]
     node_dies = max(node_dies, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[arg-type]
-    values = np.full((node_dies, nodes), np.nan)
+    cells = np.full((node_dies, nodes), np.nan)
     hover_texts = np.full((node_dies, nodes), "not in use", dtype=object)
     text = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
     # Instances that share a die, in turn or at once: the one with the highest figure is shown.
     used_dies = ranks.sort(column, nulls_last=False).group_by("die").last().with_columns(name=text)
     cell_of_die = (used_dies["die"] % node_dies).to_numpy(), used_dies["node"].to_numpy()
-    factor, unit = (100.0, " %") if percent else (1.0, "")
-    values[cell_of_die] = factor * used_dies[column].cast(pl.Float64).to_numpy()
+    multiplier, unit = (100.0, " %") if percent else (1.0, "")
+    cells[cell_of_die] = multiplier * used_dies[column].cast(pl.Float64).to_numpy()
     hover_texts[cell_of_die] = used_dies["name"].to_numpy()
     fig = figure(height=120 + 14 * node_dies)
     base.add_heat_map(
-        fig, values, dark=dark, customdata=hover_texts, xgap=1.5, ygap=1.5, hoverongaps=False,
+        fig, cells, dark=dark, customdata=hover_texts, xgap=1.5, ygap=1.5, hoverongaps=False,
         zmax=100 if percent else None, colorbar={"ticksuffix": unit},
         hovertemplate=f"%{{customdata}}<br>{label} %{{z:.3~g}}{unit}<extra></extra>",
     )  # fmt: skip
-    low, high = (three_figures(float(value)) for value in (np.nanmin(values), np.nanmax(values)))
+    low, high = (three_figures(float(value)) for value in (np.nanmin(cells), np.nanmax(cells)))
     return base.chart(
         fig,
         f"{label} of {numbered(used_dies.height, 'die')} in use, from {low}{unit} to {high}{unit}.",
@@ -277,26 +279,26 @@ def dies(
 
 
 def operators_by_run(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
-    """Chart of the seconds of each operator in an iteration, for several runs. runs: by name of the
-    run, (colour, seconds by operator)."""
-    times_by_run = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
+    """Chart that compares each operator's seconds in an iteration between runs. runs: (colour,
+    seconds by operator) by the name of the run."""
+    times_by_run = {name: busy_s for name, (_, busy_s) in runs.items() if sum(busy_s.values()) > 0}
     if not times_by_run:
         return empty_chart("No iteration ran")
-    operators = {operator for times in times_by_run.values() for operator in times}
-    peak_s = {o: max(times.get(o, 0.0) for times in times_by_run.values()) for o in operators}
+    operators = {operator for busy_s in times_by_run.values() for operator in busy_s}
+    peak_s = {o: max(busy_s.get(o, 0.0) for busy_s in times_by_run.values()) for o in operators}
     operator_order = sorted((o for o in peak_s if peak_s[o] > 0), key=lambda o: (-peak_s[o], o))
     operator_order, other_names = operator_order[:TOP_COMPARED], operator_order[TOP_COMPARED:]
     row_titles = [theme.title(o) for o in operator_order] + ["All other"] * bool(other_names)
-    factor, unit = base.time_unit(max(peak_s.values()))
+    per_s, unit = base.time_unit(max(peak_s.values()))
     fig = figure(height=90 + (12 + 11 * len(times_by_run)) * len(row_titles))
-    for name, times in times_by_run.items():
-        values = [times.get(operator, 0.0) for operator in operator_order]
-        values += [sum(times.get(operator, 0.0) for operator in other_names)] * bool(other_names)
+    for name, busy_s in times_by_run.items():
+        bar_s = [busy_s.get(operator, 0.0) for operator in operator_order]
+        bar_s += [sum(busy_s.get(operator, 0.0) for operator in other_names)] * bool(other_names)
         base.add_bars(
-            fig, row_titles, [v * factor for v in values], runs[name][0], name=base.shorten(name),
-            customdata=[seconds(v) for v in values], hover="%{customdata}",
+            fig, row_titles, [v * per_s for v in bar_s], runs[name][0], name=base.shorten(name),
+            customdata=[seconds(v) for v in bar_s], hover="%{customdata}",
         )  # fmt: skip
-    totals = [f"{name}: {seconds(sum(times.values()))}" for name, times in times_by_run.items()]
+    totals = [f"{name}: {seconds(sum(busy_s.values()))}" for name, busy_s in times_by_run.items()]
     return base.chart(
         fig, f"Time of an iteration by operator. In all {'; '.join(totals)}.",
         "Where two streams overlap, operators add up to more than the iteration.",
@@ -307,8 +309,8 @@ def operators_by_run(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
 
 
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """Chart of two bars per tenant: offered requests/s (`asked_req_per_s` of its row), and those
-    that met their SLO (`goodput_req_per_s`)."""
+    """Chart of two bars per tenant: the requests/s that it sent (`asked_req_per_s` of its row), and
+    the requests/s that met the SLO (`goodput_req_per_s`)."""
     fig, bar_phrases = figure(height=110 + 44 * len(rows)), []
     names = [str(row["tenant"]) for row in rows]
     for key, name, colour in (
@@ -347,30 +349,31 @@ def waterfall(
     parts: Mapping[str, float], reads: str, *, total: str = "",
     colours: Mapping[str, str] = {}, median: Mapping[str, float] = {},
 ) -> Chart:  # fmt: skip
-    """Chart of a request's seconds by part; each bar begins where the bar before ends. total: label
-    of a last bar with the sum, '' for none. median: parts of the median request, drawn in grey."""
+    """Chart of a request's seconds by part; each bar begins where the previous bar ends. total:
+    label of a bar with the sum, '' for none. median: seconds by part of the median request, in
+    grey. reads: caption."""
     total_s = max(sum(parts.values()), sum(median.values()))
     names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
     if not names:
         return empty_chart("No request finished")
-    factor, unit = base.time_unit(total_s)
+    per_s, unit = base.time_unit(total_s)
     bars = [f"{n[0].upper()}{n[1:]}" for n in names] + [total] * bool(total)
     fig = figure(height=110 + (40 if median else 27) * len(bars))
     palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
-    longest_label = 0  # characters of a label
+    label_chars = 0  # characters of a label
     if median:
         series["the median request"] = median, [SLACK_COLOUR] * len(bars)
     for name, (parts_s, shades) in series.items():
-        begins_s = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
+        begin_s = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
         values_s = [parts_s.get(n, 0.0) for n in names]
         value_texts = [seconds(v) if v else "" for v in values_s]
         if not median:
             value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values_s]
-        longest_label = max(longest_label, *map(len, value_texts))
+        label_chars = max(label_chars, *map(len, value_texts))
         base.add_bars(
-            fig, bars, [v * factor for v in [*values_s, total_s]][: len(bars)], shades[: len(bars)],
-            base=[begins_s.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
+            fig, bars, [v * per_s for v in [*values_s, total_s]][: len(bars)], shades[: len(bars)],
+            base=[begin_s.get(n, 0.0) * per_s for n in names] + [0.0] * bool(total), name=name,
             text=[*value_texts, seconds(total_s)][: len(bars)],
             textposition=["outside" if median else "auto"] * len(names) + ["inside"] * bool(total),
         )  # fmt: skip
@@ -378,34 +381,34 @@ def waterfall(
     listing = ", ".join(f"{n} {seconds(parts[n])}{median_texts[n]}" for n in names)
     return base.chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
-        x={"title_text": unit, "range": [0, total_s * factor]}, barmode="group",
+        x={"title_text": unit, "range": [0, total_s * per_s]}, barmode="group",
         columns={"x": f"time ({unit})", "y": "part"},
         hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
-        margin_r=10 + CHARACTER_PX * longest_label,  # for labels of the last bars
+        margin_r=10 + CHARACTER_PX * label_chars,  # for labels of the last bars
     )  # fmt: skip
 
 
 def layer(plan: Timeline, layer_s: float) -> Chart:
-    """Chart of what the two streams compute in a layer of `layer_s` seconds. A piece that ends
-    after the layer continues at its beginning, as in the next layer."""
-    factor, unit = base.time_unit(layer_s)
+    """Chart of the operators on the two streams of a layer, which takes `layer_s` seconds. Work
+    that ends after the layer continues at the left end, as in the next layer."""
+    units_per_s, unit = base.time_unit(layer_s)
     streams = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
-    bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
+    bars_by_operator: dict[str, list[tuple[str, float, float, int, float]]] = {}
     for piece in plan.pieces:
         piece_s = sum(time_s for _, time_s in piece.operators)
-        begin_at = piece.low
+        offset = piece.low
         for operator, time_s in piece.operators:
             width = time_s / piece_s * (piece.high - piece.low)
-            begin, end = begin_at - int(begin_at), begin_at + width - int(begin_at)
-            spans = [(begin, end)] if end <= 1.0 else [(begin, 1.0), (0.0, end - 1.0)]
-            for bar_begin, bar_end in spans:
+            begin, end = offset - int(offset), offset + width - int(offset)
+            bar_spans = [(begin, end)] if end <= 1.0 else [(begin, 1.0), (0.0, end - 1.0)]
+            for bar_begin, bar_end in bar_spans:
                 bar = streams[piece.stream], bar_begin, bar_end - bar_begin, piece.microbatch, width
-                bars_of.setdefault(operator, []).append(bar)
-            begin_at += width
+                bars_by_operator.setdefault(operator, []).append(bar)
+            offset += width
     fig = figure(height=170 + 62 * len(streams))
-    end_x = layer_s * factor
+    end_x = layer_s * units_per_s
     base.add_bars(fig, streams, [end_x] * len(streams), SLACK_COLOUR, name="Slack", hover="Slack")
-    for operator, bars in bars_of.items():
+    for operator, bars in bars_by_operator.items():
         fig.add_bar(
             y=[bar[0] for bar in bars], x=[end_x * bar[2] for bar in bars],
             base=[end_x * bar[1] for bar in bars], orientation="h", name=theme.title(operator),
@@ -425,8 +428,8 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
 
 
 def slack_by_stream(plan: Timeline) -> list[tuple[str, float]]:
-    """For each of the two streams: (stream, share of a layer's time in which it waits for the
-    other)."""
+    """List, for each of the two streams of a layer, (name of the stream, share of the layer's time
+    in which it waits for the other stream)."""
     return [(stream, share) for stream, name, share in layer_shares(plan) if name == SLACK]
 
 
@@ -438,13 +441,13 @@ def pace_sentence(plan: Timeline | None, rows: Sequence[tuple[str, str, float]])
     if plan is None:
         return f"Its operators run one after the other; the longest: {longest_text}."
     streams_by_slack = sorted(slack_by_stream(plan), key=lambda item: item[1])
-    (busy_stream, least_slack), (other_stream, slack) = streams_by_slack
-    if slack < 0.02:
-        busy_text = f"busy {amount(1.0 - slack, 'share')} of its time"
+    (busy_stream, least_slack), (other_stream, other_slack) = streams_by_slack
+    if other_slack < 0.02:
+        busy_text = f"busy {amount(1.0 - other_slack, 'share')} of its time"
         return f"Both streams of a layer are {busy_text}. Longest at work: {longest_text}."
     idle_text = "" if least_slack < 0.02 else f", which itself waits {amount(least_slack, 'share')}"
     return (
-        f"The {other_stream} stream waits {amount(slack, 'share')} of a layer for the "
+        f"The {other_stream} stream waits {amount(other_slack, 'share')} of a layer for the "
         f"{busy_stream} stream{idle_text}. Longest at work: {longest_text}."
     )
 
@@ -454,16 +457,16 @@ def operator_times(rows: Sequence[tuple[str, str, float]], pass_name: str) -> Ch
     last. rows: (stream, operator, seconds), the operator SLACK is idle time."""
     if not rows:
         return empty_chart(f"No {pass_name} ran")
-    rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]
+    rows = [row for row in rows if row[2] > SHOWN * sum(busy_s for _, _, busy_s in rows)]
     rows = sorted(rows, key=lambda row: (row[1] == SLACK, -row[2]))
-    longest_s = max(value for _, _, value in rows)
-    factor, unit = base.time_unit(longest_s)
+    longest_s = max(busy_s for _, _, busy_s in rows)
+    per_s, unit = base.time_unit(longest_s)
     titles = [f"Slack of {stream}" if n == SLACK else theme.title(n) for stream, n, _ in rows]
     fig = figure(height=90 + 27 * len(rows))
     base.add_bars(
-        fig, titles, [value * factor for _, _, value in rows],
+        fig, titles, [busy_s * per_s for _, _, busy_s in rows],
         [SLACK_COLOUR if n == SLACK else theme.operator_colour(n) for _, n, _ in rows],
-        text=[seconds(value) for _, _, value in rows], textposition="outside",
+        text=[seconds(busy_s) for _, _, busy_s in rows], textposition="outside",
         customdata=[f", {stream} stream" if stream else "" for stream, _, _ in rows],
         hover="%{y}%{customdata}: %{text}<extra></extra>",
     )  # fmt: skip
@@ -471,7 +474,7 @@ def operator_times(rows: Sequence[tuple[str, str, float]], pass_name: str) -> Ch
     return base.chart(
         fig, f"At work in a mean {pass_name}: {listing}.",
         "Time each operator is at work; where two streams overlap, the sum exceeds the whole.",
-        x={"title_text": f"{unit} at work per {pass_name}", "range": [0, 1.2 * longest_s * factor]},
+        x={"title_text": f"{unit} at work per {pass_name}", "range": [0, 1.2 * longest_s * per_s]},
         columns={"y": "operator"},
         hovermode="closest", showlegend=False, bargap=0.28,
     )  # fmt: skip

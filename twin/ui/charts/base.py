@@ -108,22 +108,22 @@ def span_chart(
 ) -> Chart:  # fmt: skip
     """Chart of rows with bars that span simulated time. series: label -> (colour, bars), a bar is
     (row, begin_s, end_s, text at the pointer). row: what a row is, a column's name in the CSV."""
-    factor, unit = time_axis(horizon_s)
+    per_s, unit = time_axis(horizon_s)
     fig = figure(height=115 + 23 * len(rows))
     for label, (colour, row_spans) in series.items():
         if row_spans:
             row_names, begins_s, ends_s, hover_texts = zip(*row_spans, strict=True)
             durations_s = [end_s - begin_s for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
             add_bars(
-                fig, row_names, [factor * max(s, VISIBLE * horizon_s) for s in durations_s], colour,
-                base=[factor * begin_s for begin_s in begins_s], name=label, customdata=hover_texts,
-                meta={"x": [factor * duration_s for duration_s in durations_s]},
+                fig, row_names, [per_s * max(s, VISIBLE * horizon_s) for s in durations_s], colour,
+                base=[per_s * begin_s for begin_s in begins_s], name=label, customdata=hover_texts,
+                meta={"x": [per_s * duration_s for duration_s in durations_s]},
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
             )  # fmt: skip
-    shade_warm_up(fig, factor * warmup_s)
+    shade_warm_up(fig, per_s * warmup_s)
     return chart(
         fig, alt, reads,
-        x={"range": [0, factor * horizon_s], "title_text": f"simulated time ({unit})"},
+        x={"range": [0, per_s * horizon_s], "title_text": f"simulated time ({unit})"},
         y={"nticks": len(rows), "categoryorder": "array", "categoryarray": list(rows)},
         columns={"y": row}, barmode="overlay", hovermode="closest", bargap=0.3, showlegend=True,
     )  # fmt: skip
@@ -133,13 +133,15 @@ def add_line(
     fig: go.Figure, x: Iterable[Any], y: Iterable[Any], colour: str, hover: str,
     *, width: float = 2.0, mode: str = "lines", **trace: Any,
 ) -> None:  # fmt: skip
-    """Add a line through the points (x, y) to a figure; hover: plotly's template of their text."""
+    """Add a line through the points (x, y) to a figure. hover: plotly's template of the text at the
+    pointer. trace: further properties for plotly."""
     line_style = {"color": colour, "width": width}
     fig.add_scatter(x=x, y=y, mode=mode, line=line_style, hovertemplate=hover, **trace)
 
 
 def add_heat_map(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:
-    """Add a heat map of z f8[rows, columns], with reversed colours if `dark`; trace: plotly's."""
+    """Add a heat map of z f8[rows, columns] to a figure, with reversed colours if `dark`. trace:
+    further properties for plotly."""
     colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
     bar = {"thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5} | trace.pop("colorbar", {})
     fig.add_heatmap(z=z, colorscale=colours, colorbar=bar, **{"name": "", "zmin": 0} | trace)
@@ -159,8 +161,8 @@ def mark_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float 
 def shade(
     fig: go.Figure, begin: float, end: float, colour: str, opacity: float, **more: Any
 ) -> None:
-    """Shade the x axis from begin to end, behind the data. more: plotly's properties; without a
-    "line" there is no outline."""
+    """Shade the chart from x = begin to x = end, behind the data. more: properties for plotly;
+    without a "line" there is no outline."""
     shape_options = {"layer": "below"} | ({"line_width": 0} if "line" not in more else {})
     fig.add_vrect(x0=begin, x1=end, fillcolor=colour, opacity=opacity, **shape_options, **more)
 

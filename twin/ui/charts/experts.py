@@ -63,7 +63,7 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     layer. hottest: table with this ratio (`hottest`) by time and layer."""
     if not hottest.height:
         return base.empty_chart("No measurement was made in this run")
-    factor, unit = base.time_axis(horizon_s)
+    per_s, unit = base.time_axis(horizon_s)
     fig, sentences, top_ratio = base.figure(), [], 0.0
     ratio_column = pl.col("hottest")
     ratios_by_time = hottest.group_by("t_s").agg(
@@ -73,17 +73,17 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     colours = (theme.SERIES[number] for number in (3, 0, 4))
     for label, colour in zip(ratios_by_time.columns[1:], colours, strict=True):
         load_ratios = ratios_by_time[label].to_numpy()
-        base.add_line(fig, ratios_by_time["t_s"].to_numpy() * factor, load_ratios, colour, HOVER,
+        base.add_line(fig, ratios_by_time["t_s"].to_numpy() * per_s, load_ratios, colour, HOVER,
              name=label, mode="lines+markers", marker={"size": 5})  # fmt: skip
         sentences.append(f"{label} {load_ratios.min():.2f} to {load_ratios.max():.2f}")
         top_ratio = max(top_ratio, float(load_ratios.max()))
     base.mark_at(fig, "even", "bottom right", y=1.0)
-    _mark_events(fig, events, factor, 1.08 * top_ratio)
+    _mark_events(fig, events, per_s, 1.08 * top_ratio)
     return base.chart(
         fig, "Hottest die over the mean over time. " + "; ".join(sentences) + ".",
         "Popularity drifts and ranks become uneven; EPLB moves and copies experts to even them "
         "out.",
-        x={"title_text": f"simulated time ({unit})", "range": [0, horizon_s * factor]},
+        x={"title_text": f"simulated time ({unit})", "range": [0, horizon_s * per_s]},
         y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.16 * top_ratio)]},
     )  # fmt: skip
 
@@ -93,8 +93,8 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
         return base.empty_chart("No answer ended in this run")
     curve = {"tpot_s_mean": ("TPOT mean", theme.ROLE["decode"])}
-    reads = "A rebalance costs the time to move weights, and gives back even dies."
-    time_chart = timeline(windows, curve, "TPOT, ms", scale=1e3, warmup_s=warmup_s, reads=reads)
+    caption = "A rebalance costs the time to move weights, and gives back even dies."
+    time_chart = timeline(windows, curve, "TPOT, ms", scale=1e3, warmup_s=warmup_s, reads=caption)
     horizon_s = float(windows["t_s"].max() or 0.0) + float(windows["window_s"][0])  # type: ignore[arg-type]
     top_ms = 1e3 * float(windows["tpot_s_mean"].max() or 0.0)  # type: ignore[arg-type]
     fig = time_chart.figure
@@ -104,7 +104,7 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     event_counts = _mark_events(fig, events, base.time_axis(horizon_s)[0], 1.06 * top_ms)
     return base.chart(
         fig, f"{time_chart.alt} Marked: {numbered(event_counts['rebalance'], 'rebalance')} and "
-        f"{numbered(event_counts['shift'], 'shift')} of popularity.", reads,
+        f"{numbered(event_counts['shift'], 'shift')} of popularity.", caption,
         y={"range": [0, 1.14 * top_ms]}, hovermode="closest", height=320, showlegend=True,
     )  # fmt: skip
 
@@ -112,8 +112,8 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
 def _mark_events(
     fig: go.Figure, events: pl.DataFrame, per_s: float, height: float
 ) -> dict[str, int]:
-    """Mark rebalances and shifts at y = `height`, and shade the time that each lasts; returns
-    counts by kind. per_s: units of the x axis per second."""
+    """Mark rebalances and shifts of popularity at y = `height`, and shade the time of each. Returns
+    the number of events by kind. per_s: units of the x axis per second."""
     event_counts = {}
     for kind, (symbol, colour) in KIND.items():
         points = events.filter(pl.col("kind") == kind).sort("t_s")

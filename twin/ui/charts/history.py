@@ -74,9 +74,9 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
         ]  # fmt: skip
     drains_text = numbered(table.filter(pl.col("state") == "drain").height, "drain")
     alt = f"{numbered(instances.height, 'instance')} over the run; {drains_text}."
-    reads = "Each row is an instance: what it costs lasts from its start to the end of its drain."
+    caption = "Each row is an instance: what it costs lasts from its start to the end of its drain."
     return span_chart(
-        row_names, series, alt, reads, "instance", horizon_s=horizon_s, warmup_s=warmup_s
+        row_names, series, alt, caption, "instance", horizon_s=horizon_s, warmup_s=warmup_s
     )
 
 
@@ -86,8 +86,9 @@ def _instance_name(row: dict[str, Any]) -> str:
 
 
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
-    """Chart of what a controller saw of each pool over time. column: a metric's name in the table
-    `decisions` without its role. marks: the controller's thresholds (high, low), if it has any."""
+    """Chart over time of the metric that a controller reads of each pool. column: name of the
+    metric in the table `decisions`, without the role before it. marks: the controller's thresholds
+    (high, low); None without any."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     y_title = "instances needed" if column == "needed" else "pressure, 1 at its limit"
@@ -102,8 +103,8 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
 
 
 def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
-    """Chart of stacked bars, one per hour. columns: (label, colour) by column; unit: of all
-    columns."""
+    """Chart of stacked bars, one for each hour of the table `hours`. columns: (label, colour) by
+    column. unit: the unit that all columns share."""
     fig, sentences = base.figure(height=240), []
     for name, (label, colour) in columns.items():
         if name not in hours.columns or not hours[name].max():
@@ -131,19 +132,19 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Char
     reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
     bytes_by_tier = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
     read_rates = windows.select("t_s", "window_s").join(bytes_by_tier, on="t_s", how="left")
-    tier_bytes = pl.col([tier for tier in TIERS if tier in bytes_by_tier.columns])
-    read_rates = read_rates.with_columns(tier_bytes.fill_null(0.0) / pl.col("window_s"))
+    tier_columns = pl.col([tier for tier in TIERS if tier in bytes_by_tier.columns])
+    read_rates = read_rates.with_columns(tier_columns.fill_null(0.0) / pl.col("window_s"))
     caption = "What DRAM has lost comes from SSD, in addition to the reads from DRAM."
     return timeline(read_rates, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=caption)
 
 
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Chart:
-    """Chart of the hit ratio of each tenant's namespace over time. hits: `t_s` and a column for
-    each tenant, named by its number in `names`."""
+    """Chart of the hit ratio of each tenant's namespace over time. names: of the tenants. hits:
+    table of `t_s` and one column per tenant, called "0", "1" and so on in the order of names."""
     styles = zip(names, cycle(theme.SERIES), strict=False)
     columns = {str(k): style for k, style in enumerate(styles)}
-    reads = "Each tenant hits only blocks of its own namespace."
-    return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s, reads=reads)
+    caption = "Each tenant hits only blocks of its own namespace."
+    return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s, reads=caption)
 
 
 def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:
@@ -152,15 +153,15 @@ def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Char
     reads, shape = reads.sort("node", "t_s"), (nodes.len(), times_s.len())
     gb_per_s = (reads["read_bytes"] / reads["window_s"]).to_numpy().reshape(shape) / 1e9
     delay_texts = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in reads["held_s"]]
-    factor, unit = base.time_axis(float(times_s[-1]))
+    units_per_s, unit = base.time_axis(float(times_s[-1]))
     fig = base.figure(height=140 + 10 * nodes.len())
     base.add_heat_map(
-        fig, gb_per_s, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
+        fig, gb_per_s, x=times_s.to_numpy() * units_per_s, y=[f"node {node}" for node in nodes],
         ygap=1, dark=dark, colorbar={"ticksuffix": " GB/s"},
         customdata=np.array(delay_texts).reshape(shape),
         hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s%{customdata}<extra></extra>",
     )  # fmt: skip
-    base.shade_warm_up(fig, warmup_s * factor)
+    base.shade_warm_up(fig, warmup_s * units_per_s)
     node_means = gb_per_s.mean(axis=1)
     return base.chart(
         fig, f"Read from {nodes.len()} memory servers over simulated time: on average "
@@ -174,30 +175,30 @@ def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Char
 
 
 def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
-    """Chart of faults over simulated time, a bar each from its begin to its repair."""
-    shown_events = [e for e in events if e.at_s < horizon_s][:FAULTS_MOST]
-    if not shown_events:
+    """Chart of faults over simulated time, with a bar for each from its begin to its repair."""
+    shown_faults = [e for e in events if e.at_s < horizon_s][:FAULTS_MOST]
+    if not shown_faults:
         return base.empty_chart("Nothing breaks within the simulated time")
-    row_names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown_events)]
+    row_names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown_faults)]
     series = {
         kind.label: (LOOKS[kind.look], [
             (name, begin_s, end_s, _effect_text(e))
-            for name, e in zip(row_names, shown_events, strict=True) if e.kind == kind.name
+            for name, e in zip(row_names, shown_faults, strict=True) if e.kind == kind.name
             for begin_s, end_s in _fault_spans(e, horizon_s)
         ])
         for kind in KINDS.values()
     }  # fmt: skip
-    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_effect_text(e)}" for e in shown_events[:5])
-    alt = f"{numbered(len(shown_events), 'fault')} over {horizon_s:g} s. {listing}."
-    reads = "A bar lasts from the fault to its repair; the warm-up is shaded."
+    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_effect_text(e)}" for e in shown_faults[:5])
+    alt = f"{numbered(len(shown_faults), 'fault')} over {horizon_s:g} s. {listing}."
+    caption = "A bar lasts from the fault to its repair; the warm-up is shaded."
     return span_chart(
-        row_names, series, alt, reads, "fault", horizon_s=horizon_s, warmup_s=warmup_s
+        row_names, series, alt, caption, "fault", horizon_s=horizon_s, warmup_s=warmup_s
     )
 
 
 def _fault_spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
-    """Times (begin, end) in simulated s in which a fault is in force; more than FAULTS_MOST are
-    replaced by one from the fault to the horizon."""
+    """Spans (begin, end) in simulated s in which a fault is in force. More than FAULTS_MOST spans
+    are replaced by one from the fault to the horizon."""
     spans_s = [
         (fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s))
         for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), FAULTS_MOST + 1)
@@ -207,7 +208,7 @@ def _fault_spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
 
 
 def _effect_text(fault: Fault) -> str:
-    """Duration of a fault and what it does, as text."""
+    """Duration and effect of a fault as text: 'for 10 s: fails'."""
     duration_text = f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
     return f"{duration_text}: {KINDS[fault.kind].says(fault)}"
 
@@ -216,31 +217,31 @@ def around_faults(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,
 ) -> Chart:  # fmt: skip
-    """Chart of a `column` of AROUND over time, with lines at events. Times with a fault are shaded,
-    times with an instance out of service darker."""
+    """Chart over time of a column of the table `windows` (a key of AROUND), with lines at events.
+    Times with a fault are shaded, and darker while an instance is out of service."""
     label, role, y_title, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
     caption = "Shaded while a fault is in force, darker while an instance is out of service."
     time_chart = timeline(windows, colours, y_title, scale=scale, warmup_s=warmup_s, reads=caption)
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
-    factor, _ = base.time_axis(end_s)
+    per_s, _ = base.time_axis(end_s)
     next_mark_s = -1.0  # nearer ones have no room for their signs
-    for fault in [candidate for candidate in faults if candidate.at_s < end_s][:FAULTS_MOST]:
+    for fault in [f for f in faults if f.at_s < end_s][:FAULTS_MOST]:
         for begin_s, stop_s in _fault_spans(fault, end_s):
             colour = LOOKS[KINDS[fault.kind].look]
-            base.shade(time_chart.figure, begin_s * factor, stop_s * factor, colour, SHADES[0])
-    for row in events.sort("t_s").head(10 * FAULTS_MOST).iter_rows(named=True):
-        if row["kind"] == Kind.INSTANCE_DOWN:
-            down_end = factor * (end_s if row["end_s"] is None else row["end_s"])
-            base.shade(time_chart.figure, row["t_s"] * factor, down_end, FAULT, SHADES[1])
-        elif row["kind"] in MARKS:
-            mark, colour = MARKS[row["kind"]]
+            base.shade(time_chart.figure, begin_s * per_s, stop_s * per_s, colour, SHADES[0])
+    for event in events.sort("t_s").head(10 * FAULTS_MOST).iter_rows(named=True):
+        if event["kind"] == Kind.INSTANCE_DOWN:
+            down_end_x = per_s * (end_s if event["end_s"] is None else event["end_s"])
+            base.shade(time_chart.figure, event["t_s"] * per_s, down_end_x, FAULT, SHADES[1])
+        elif event["kind"] in MARKS:
+            mark, colour = MARKS[event["kind"]]
             time_chart.figure.add_vline(
-                x=row["t_s"] * factor, line={"color": colour, "width": 1.4},
-                annotation_text=mark if row["t_s"] >= next_mark_s else "",
+                x=event["t_s"] * per_s, line={"color": colour, "width": 1.4},
+                annotation_text=mark if event["t_s"] >= next_mark_s else "",
                 annotation_position="top", annotation_font={"size": 13, "color": colour},
             )  # fmt: skip
-            next_mark_s = max(next_mark_s, row["t_s"] + 0.04 * end_s)
+            next_mark_s = max(next_mark_s, event["t_s"] + 0.04 * end_s)
     kind_counts = events["kind"].value_counts().sort("kind").iter_rows()
     listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kind_counts)
     return time_chart._replace(alt=f"{time_chart.alt} Marked: {listing}.")

@@ -25,49 +25,51 @@ COLOURS = {"better": theme.ROLE["memory_pool"], "worse": theme.ROLE["prefill"]}
 HATCHES = ("", "/", "\\", "x", "-")  # of the runs in their order, so that colour can tell how good
 
 
-class Ran(NamedTuple):
-    """A point: its position, its figures (empty: not yet run), whether the SLO is met."""
+class SweepPoint(NamedTuple):
+    """One point of a sweep: value of the first field, figures of its run, whether it meets the
+    SLO."""
 
     x: Any
-    summary: Mapping[str, Any]
+    summary: Mapping[str, Any]  # empty: not yet run
     met: bool
     limits: Mapping[str, float]  # of the metrics that have an SLO, in SI
     bands: Mapping[str, tuple[float, float]] = {}  # of metrics that have one: ends over the figure
 
 
-Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' where there is none
+Series = Mapping[str, Sequence[SweepPoint]]  # by the second field's value; '' without one
 
 
 def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = False) -> Chart:
     """Chart of the metric `key` over the swept field, one curve per value of the second field.
-    Hollow points miss the SLO; points marked x were not steady; lines mark the knee and the SLO."""
+    Hollow points miss the SLO; points marked x were not steady; lines mark the SLO and the knee,
+    from which on points miss it."""
     all_points = [p for points in series.values() for p in points]
     known_values = [p.summary[key] for p in all_points if p.summary.get(key)]
     if not known_values and all(p.summary for p in all_points):
         return base.empty_chart("No point has this figure")
     metric, limits = METRICS[key], {p.limits[key] for p in all_points if key in p.limits}
     top_value = max([*known_values, *([] if known_values else limits)], default=0.0)
-    factor, unit = base.time_unit(top_value) if metric.kind == "time" else (1.0, metric.unit)
+    multiplier, unit = base.time_unit(top_value) if metric.kind == "time" else (1.0, metric.unit)
     fig, sentences = base.figure(height=250), []
     is_numeric = not isinstance(axis.values[0], str | bool)
     for (name, points), colour in zip(series.items(), _series_colours(series, dark), strict=True):
-        runs = [p for p in points if p.summary.get(key) is not None]
+        run_points = [p for p in points if p.summary.get(key) is not None]
         _add_points(
-            fig, name, colour, [p.x if is_numeric else axis.text_of(p.x) for p in runs],
-            [p.summary[key] * factor for p in runs], runs,
-            [f"{axis.text_of(p.x)}: {as_text(key, p.summary[key])}" for p in runs],
+            fig, name, colour, [p.x if is_numeric else axis.text_of(p.x) for p in run_points],
+            [p.summary[key] * multiplier for p in run_points], run_points,
+            [f"{axis.text_of(p.x)}: {as_text(key, p.summary[key])}" for p in run_points],
         )  # fmt: skip
-        for i in knees([p.met for p in runs]) if is_numeric else ():
+        for i in knees([p.met for p in run_points]) if is_numeric else ():
             label = "knee" if len(series) == 1 else ""
-            base.mark_at(fig, label, "top left", x=0.5 * (runs[i].x + runs[i + 1].x))
+            base.mark_at(fig, label, "top left", x=0.5 * (run_points[i].x + run_points[i + 1].x))
         sentences.append(
-            ", ".join(f"{axis.text_of(p.x)} {as_text(key, p.summary[key])}" for p in runs)
+            ", ".join(f"{axis.text_of(p.x)} {as_text(key, p.summary[key])}" for p in run_points)
         )
     if len(limits) == 1 and top_value > 0.3 * (slo_limit := limits.pop()):
-        base.mark_at(fig, f"SLO {as_text(key, slo_limit)}", "top right", y=slo_limit * factor)
+        base.mark_at(fig, f"SLO {as_text(key, slo_limit)}", "top right", y=slo_limit * multiplier)
     y_axis: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not known_values:
-        y_axis |= {"range": [0, 1.3 * top_value * factor or 1], "showticklabels": top_value > 0}
+        y_axis |= {"range": [0, 1.3 * top_value * multiplier or 1], "showticklabels": top_value > 0}
     listing = "; ".join(filter(None, sentences)) or "No point is done yet"
     return base.chart(
         fig, f"{metric.label} over {axis.label}. {listing}.",
@@ -77,17 +79,17 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
 
 
 def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
-    """Properties of the x axis of a swept field: if `numeric` a range of numbers, otherwise the
-    names of its values in order."""
+    """Plotly's properties of the x axis for a swept field: a range of numbers if `numeric`,
+    otherwise the names of the field's values in order."""
     if not numeric:
         names = [axis.text_of(value) for value in axis.values]
         return {"categoryorder": "array", "categoryarray": names, "range": [-0.5, len(names) - 0.5],
                 "type": "category", "title_text": axis.label}  # fmt: skip
     first_value, last_value = min(axis.values), max(axis.values)
     unit_text = axis.text_of(0).removeprefix("0").strip()
-    has_unit = not unit_text or unit_text.lower() in axis.label.lower()
+    names_unit = not unit_text or unit_text.lower() in axis.label.lower()
     margin = _AIR * (last_value - first_value)
-    title = axis.label if has_unit else f"{axis.label} ({unit_text})"
+    title = axis.label if names_unit else f"{axis.label} ({unit_text})"
     return {"title_text": title, "range": [first_value - margin, last_value + margin]}
 
 
@@ -101,15 +103,15 @@ def frontier(
         decoding_points = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
         user_rates = [1.0 / p.summary[FOR_USER] for p in decoding_points]
         rates = [p.summary[PER_NPU] for p in decoding_points]
-        hovers = [f"{axis.text_of(p.x)}: {x:.3g} tokens/s a user, {y:,.0f} tokens/s per NPU"
+        tooltips = [f"{axis.text_of(p.x)}: {x:.3g} tokens/s a user, {y:,.0f} tokens/s per NPU"
                 for p, x, y in zip(decoding_points, user_rates, rates, strict=True)]  # fmt: skip
-        _add_points(fig, name or "this sweep", colour, user_rates, rates, decoding_points, hovers)
+        _add_points(fig, name or "this sweep", colour, user_rates, rates, decoding_points, tooltips)
         rate_bands = [p.bands.get(PER_NPU) for p in decoding_points]
         tpot_bands = (p.bands.get(FOR_USER) for p in decoding_points)
         speed_bands = [band and (1.0 / band[1], 1.0 / band[0]) for band in tpot_bands]
         fig.data[-1].error_x = _error_bars(user_rates, speed_bands, colour)
         fig.data[-1].error_y = _error_bars(rates, rate_bands, colour)
-        sentences += hovers
+        sentences += tooltips
         shown_user_rates += user_rates
         shown_rates += rates
     published = _drawable_points(published, shown_rates)
@@ -120,7 +122,7 @@ def frontier(
     _add_crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
              textposition=[f"top {side}" for side in label_sides])  # fmt: skip
     all_limits = (p.limits for series_points in series.values() for p in series_points)
-    tpot_limits = {by_metric["tpot_s_p99"] for by_metric in all_limits if "tpot_s_p99" in by_metric}
+    tpot_limits = {limits["tpot_s_p99"] for limits in all_limits if "tpot_s_p99" in limits}
     if len(tpot_limits) == 1:
         slo_s = tpot_limits.pop()
         base.mark_at(fig, f"TPOT SLO {as_text('tpot_s_p99', slo_s)}", "bottom right", x=1.0 / slo_s)
@@ -134,14 +136,15 @@ def frontier(
 
 
 def _drawable_points(published: Sequence[Published], rates: Sequence[float]) -> list[Published]:
-    """Published points below NEAR times the highest of `rates` (tokens/s per NPU)."""
+    """Published points whose throughput is below NEAR times the highest of `rates` (tokens/s per
+    NPU)."""
     rate_limit = NEAR * max(rates, default=float("inf"))
     return [point for point in published if point.tokens_per_s_per_npu < rate_limit]
 
 
-def _add_crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
-    """Add published operating points as crosses, named once per system. look: plotly's
-    properties."""
+def _add_crosses(fig: go.Figure, points: Sequence[Published], name: str, **style: Any) -> None:
+    """Add published operating points to a figure as crosses; the first point of each system bears
+    the system's name. style: further properties for plotly."""
     if not points:
         return
     systems = [p.name.partition(",")[0] for p in points]
@@ -149,13 +152,14 @@ def _add_crosses(fig: go.Figure, points: Sequence[Published], name: str, **look:
     marker = {"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}}
     fig.add_scatter(x=[1.0 / p.tpot_s for p in points], y=[p.tokens_per_s_per_npu for p in points],
                     name=name, text=shown_names, customdata=[p.name for p in points], marker=marker,
-                    hovertemplate=TIP, cliponaxis=False, **look)  # fmt: skip
+                    hovertemplate=TIP, cliponaxis=False, **style)  # fmt: skip
 
 
 def _error_bars(
     values: Sequence[float], bands: Sequence[tuple[float, float] | None], colour: str
 ) -> dict[str, Any]:
-    """Properties of error bars. bands: (low, high) as factors of each value; None: no bar."""
+    """Plotly's properties of error bars. bands: for each value, (low, high) as multiples of it;
+    None: no bar."""
     ends = [(1.0, 1.0) if band is None else band for band in bands]
     return {
         "type": "data", "symmetric": False, "thickness": 1, "width": 3, "color": colour,
@@ -166,10 +170,10 @@ def _error_bars(
 
 def _add_points(
     fig: go.Figure, name: str, colour: str, x: Sequence[Any], y: Sequence[float],
-    points: Sequence[Ran], texts: Sequence[str],
+    points: Sequence[SweepPoint], texts: Sequence[str],
 ) -> None:  # fmt: skip
-    """Add a series of points (x, y) to a figure. Symbols show whether each meets the SLO; texts:
-    what appears at the pointer."""
+    """Add a series of points (x, y) to a figure; symbols show which points meet the SLO. texts: the
+    text of each point at the pointer."""
     symbols = [UNSTEADY if p.summary.get("steady_state") in NOTES else MET if p.met else BROKEN
                for p in points]  # fmt: skip
     base.add_line(
@@ -199,8 +203,8 @@ class Difference(NamedTuple):
 
 
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
-    """Bar chart of the differences of runs from the baseline. names: of these runs. what: end of
-    the sentence "What ...", such as "differs in settings"."""
+    """Bar chart of the differences of runs from the baseline. names: titles of the runs. what: end
+    of the title "What ...", such as "differs in settings"."""
     if not rows:
         return base.empty_chart(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
@@ -230,14 +234,15 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         "is only different.", barmode="group", bargap=0.25,
         # The words at the ends of the bars need room on both sides.
         x={"title_text": "% from the baseline", "range": [-2.5 * x_end, 2.5 * x_end],
-           "tickvals": [-x_end, 0, x_end], "ticktext": [_tick_of(-x_end), "0", _tick_of(x_end)]},
+           "tickvals": [-x_end, 0, x_end],
+           "ticktext": [_tick_label(-x_end), "0", _tick_label(x_end)]},
         y={"ticklabelstandoff": 18}, columns={"y": "figure or setting"},
         hovermode="closest", showlegend=len(names) > 1,
     )  # fmt: skip
 
 
-def _tick_of(percent: float) -> str:
-    """A change in % of the baseline's value as a label of the axis."""
+def _tick_label(percent: float) -> str:
+    """Label of a tick of the axis: a change in % of the baseline's value."""
     percent_text = f"{percent:+.3g} %".replace("-", "−")
     return f"≥ {percent_text}" if percent >= 100 * FAR else percent_text
 
@@ -245,20 +250,21 @@ def _tick_of(percent: float) -> str:
 def plan_front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
-    """Chart of a plan's deployments within its limits, with the Pareto front as a line, and of
-    published points. ranks: places of the best deployments, from 1, by the key of a point."""
+    """Chart of a plan's deployments (`points`), with their Pareto front as a line, and of published
+    points. ranks: rank of each of the best deployments, from 1, by its key."""
     shown_points = [p for p in points if p["tokens_per_s_per_user"]]
     if not shown_points:
         return base.empty_chart("No deployment is within the limits")
     fig = base.figure(height=380)
     front_points = sorted((p for p in shown_points if p["on_front"]), key=_speed)
-    for name, line, mode, colour in (
+    for name, dots, mode, colour in (
         ("simulated", [p for p in shown_points if not p["on_front"]], "markers", theme.OTHER),
         ("front", front_points, "lines+markers", theme.SERIES[0]),
     ):
         base.add_line(
-            fig, [_speed(p) for p in line], [p["tokens_per_s_per_npu"] for p in line], colour, TIP,
-            mode=mode, name=name, customdata=[_label(p, ranks) for p in line], marker={"size": 8},
+            fig, [_speed(p) for p in dots], [p["tokens_per_s_per_npu"] for p in dots], colour, TIP,
+            mode=mode, name=name, marker={"size": 8},
+            customdata=[_plan_label(p, ranks) for p in dots],
         )  # fmt: skip
     for point in shown_points:
         if ranks.get(point["key"]) == 1:
@@ -269,7 +275,9 @@ def plan_front(
     crosses = [p for p in _drawable_points(published, rates)
                if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
     _add_crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
-    labels = (f"{_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in front_points)
+    labels = (
+        f"{_plan_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in front_points
+    )
     systems = ", ".join(dict.fromkeys(p.name.partition(",")[0] for p in crosses))
     return base.chart(
         fig, f"The front of throughput per NPU against speed for one user. {'; '.join(labels)}.",
@@ -282,13 +290,13 @@ def plan_front(
 
 
 def _speed(point: Mapping[str, Any]) -> float:
-    """Output tokens/s that one user of a deployment gets."""
+    """Output tokens/s that one user gets from a deployment (`point` of a plan)."""
     return float(point["tokens_per_s_per_user"])
 
 
-def _label(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
-    """A deployment's settings and NPUs as text, after its place if it is one of the best. ranks:
-    places of the best, from 1, by the key of a point."""
+def _plan_label(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
+    """Rank (if it has one), settings and NPUs of a deployment of a plan, as text: '1. 4 x 16
+    prefill + 1 x 128 decode (192 NPUs)'. ranks: rank from 1 by the deployment's key."""
     rank = ranks.get(point["key"])
     rank_text = f"{rank}. " if rank else ""
     return f"{rank_text}{brief_text(dict(point['settings']))} ({numbered(point['npus'], 'NPU')})"

@@ -16,7 +16,7 @@ from twin.metrics.registry import METRICS, Place, metrics_at
 from twin.scenario import Scenario, fields, scenario_digest, value_of
 from twin.ui import runs as lists
 from twin.ui import session
-from twin.ui.charts.sweep import Ran
+from twin.ui.charts.sweep import SweepPoint
 from twin.ui.fields import choice_label, field_of, form_paths, options, sentence, why_idle
 
 STARTED = "sweep-runs"  # session state: the run of each scenario that was started here
@@ -140,10 +140,10 @@ def stop_points(rows: Sequence[RunRow | None]) -> None:
 
 def series(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
-) -> Mapping[str, list[Ran]]:
+) -> Mapping[str, list[SweepPoint]]:
     """Points along the first axis, by the value of the second axis as text ('' without one). rows:
     the run of each point."""
-    series_by_name: dict[str, list[Ran]] = {}
+    series_by_name: dict[str, list[SweepPoint]] = {}
     for point, row in zip(points, rows, strict=True):
         if (scenario := point.scenario) is None:
             continue
@@ -153,7 +153,7 @@ def series(
         estimates = figure_bands(scenario, session.facts(), run=True)
         bands = {estimate.figure.metric: estimate.ends(MOST) for estimate in estimates}
         meets_slo = bool(sweep.meets_slo(scenario, summary))
-        simulated_point = Ran(point.values[0], summary, meets_slo, slo_limits, bands)
+        simulated_point = SweepPoint(point.values[0], summary, meets_slo, slo_limits, bands)
         series_by_name.setdefault(name, []).append(simulated_point)
     return series_by_name
 

@@ -91,18 +91,20 @@ class Balance:
     def _new_group(self, k: int, load: np.ndarray | None = None) -> Group:
         """A group with the layout of instance k. load f8[layers, experts]: loads by which its
         experts are placed; None: by long-run popularity."""
-        role, places, slots = self._group_key(k)
+        role, places, slots_per_die = self._group_key(k)
         nodes, groups = self.setup.expert_nodes(role, places), self.setup.routed.groups
         if load is None:
-            placed_slots = x.first_slots(self.experts, self.process, places, slots, nodes, groups)
+            sizes = places, slots_per_die, nodes, groups
+            placed_slots = x.first_slots(self.experts, self.process, *sizes)
         else:
-            placed_slots = x.place(self.experts, load, places, slots, nodes, groups=groups)
+            placed_slots = x.place(self.experts, load, places, slots_per_die, nodes, groups=groups)
         nearest = nodes if self.experts.placement == "topology" else 1
         return Group(role, placed_slots, nodes, nearest)
 
     def place_experts(self, k: int, t_s: float) -> None:
-        """Give instance k, whose dies changed, the expert placement of instances with as many dies,
-        or one by the measured load. Raises ExpertsError if the experts do not fit."""
+        """Give instance k, whose dies changed, the placement of its new group (instances of its
+        role with as many dies). A new group places experts by their load in the window before t_s.
+        Raises ExpertsError if the experts do not fit."""
         group_key = self._group_key(k)
         if not self.perfect and group_key not in self.groups:
             self.groups[group_key] = self._new_group(k, self._measured_load(t_s))
@@ -119,11 +121,11 @@ class Balance:
         slots = self.groups[self.keys[k]].slots
         # The others hold shared experts.
         lost_places = [place for place in sorted(expert_places) if place < slots.shape[1]]
-        slots_left = slots.copy()
-        slots_left[:, lost_places] = x.EMPTY
+        slots_after = slots.copy()
+        slots_after[:, lost_places] = x.EMPTY
         experts = self.process.base.shape[1]
-        copies, copies_left = x.copy_counts(slots, experts), x.copy_counts(slots_left, experts)
-        return int(((copies > 0) & (copies_left == 0)).sum())
+        copies, copies_after = x.copy_counts(slots, experts), x.copy_counts(slots_after, experts)
+        return int(((copies > 0) & (copies_after == 0)).sum())
 
     def topic_shares(self, t_s: float) -> np.ndarray:
         """Share of each topic in tokens that arrived in the window before t_s, f8[topics]."""
@@ -131,12 +133,13 @@ class Balance:
             return np.ones(1)
         requests = self.setup.requests
         window_ends_s = [t_s - self.rule.window_s, t_s]
-        arrived = slice(*np.searchsorted(requests.arrival_s, window_ends_s))
-        if arrived.start == arrived.stop:
+        arrived_rows = slice(*np.searchsorted(requests.arrival_s, window_ends_s))
+        if arrived_rows.start == arrived_rows.stop:
             return x.mix_at(self.process, t_s)
         topic_tokens = np.zeros(self.process.topics)
-        tokens = (requests.input_tokens + requests.output_tokens)[arrived].astype(np.float64)
-        np.add.at(topic_tokens, self.setup.topics[arrived], tokens)
+        tokens_by_row = requests.input_tokens + requests.output_tokens
+        arrived_tokens = tokens_by_row[arrived_rows].astype(np.float64)
+        np.add.at(topic_tokens, self.setup.topics[arrived_rows], arrived_tokens)
         return topic_tokens / topic_tokens.sum()
 
     def _measured_load(self, t_s: float) -> np.ndarray:
@@ -144,7 +147,8 @@ class Balance:
         return x.measured_load(self.process, t_s, self.rule.window_s, mix=self.topic_shares(t_s))
 
     def update_imbalance(self, t_s: float) -> None:
-        """Set the expert imbalance of all instances anew, by the popularity of experts at t_s."""
+        """Compute the expert imbalance of all instances again, by the popularity of experts at
+        t_s."""
         if self.perfect:
             return
         chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))
@@ -226,9 +230,10 @@ class Balance:
         is_up, column_at = self.machine.world.instance.up, self.machine.column
         # One that failed or loads weights gets its experts with these.
         group_members = [k for k, group_key in enumerate(self.keys) if group_key == key]
-        updated = [k for k in group_members if is_up[column_at(k)] and k not in self.machine.coming]
+        coming = self.machine.coming
+        receivers = [k for k in group_members if is_up[column_at(k)] and k not in coming]
         transfer_s = max(
-            (self._send_weights(k, die_bytes, total_bytes, t_s, is_background) for k in updated),
+            (self._send_weights(k, die_bytes, total_bytes, t_s, is_background) for k in receivers),
             default=0.0,
         )
         group.moving = True
@@ -240,14 +245,14 @@ class Balance:
         sentence = f"{layers.size} layers, hottest/mean {' -> '.join(hottest_texts)}"
         self.log.append(Event(
             t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + transfer_s,
-            bytes=total_bytes * len(updated),
+            bytes=total_bytes * len(receivers),
         ))  # fmt: skip
 
         def serve_new_placement(now_s: float) -> None:
             """Serve with the new placement, as its weights have arrived."""
             group.moving = False
             group.slots = new_slots
-            for k in updated:
+            for k in receivers:
                 self.machine.set_pace(self.machine.weights_flow(k), 0.0)
             self.update_imbalance(now_s)
             self._record_loads("after", now_s)
@@ -257,8 +262,9 @@ class Balance:
     def _send_weights(
         self, k: int, die_bytes: float, all_bytes: float, t_s: float, background: bool
     ) -> float:
-        """Start a transfer of `all_bytes` bytes of weights to instance k, `die_bytes` into each
-        die; returns its seconds. In the background it is slower; otherwise the instance pauses."""
+        """Start a transfer of `all_bytes` bytes of weights to instance k, `die_bytes` into the
+        fullest die; returns its seconds. In the background it is slower; otherwise the instance
+        pauses."""
         world, instance_column = self.machine.world, self.machine.column(k)
         flow_number = self.machine.weights_flow(k)
         bytes_per_s = float(world.traffic.alone[flow_number])
@@ -272,29 +278,31 @@ class Balance:
         return transfer_s
 
     def _pause_instance(self, k: int, span_s: float, t_s: float) -> None:
-        """Delay the running and next iterations of instance k by span_s, which counts as busy."""
-        instances, row = self.machine.world.instance, self.machine.column(k)
-        begin_s = max(float(instances.ends_s[row]), t_s)
-        instances.ends_s[row] = begin_s + span_s
-        if instances.running[row]:
+        """Delay the running and next iterations of instance k by span_s (s), which counts as
+        busy."""
+        instances, column = self.machine.world.instance, self.machine.column(k)
+        begin_s = max(float(instances.ends_s[column]), t_s)
+        instances.ends_s[column] = begin_s + span_s
+        if instances.running[column]:
             horizon_s = self.setup.scenario.horizon_s
-            instances.busy_s[row] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
+            instances.busy_s[column] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _record_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Record each layer's highest load, of load f8[layers, dies], at most MEASUREMENTS times
-        for a role."""
+        """Record each layer's highest load of a die (load f8[layers, dies], divided by the mean),
+        at most MEASUREMENTS times for a role."""
         if sum(measurement["role"] == group.role for measurement in self.hottest) < MEASUREMENTS:
             layer_columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
             self.hottest.append(self._measurement_columns(t_s, group) | layer_columns)
 
     def _measurement_columns(self, t_s: float, group: Group) -> dict[str, Any]:
         """Columns `t_s`, `role` and `instance` (of the group's first instance) of a measurement."""
-        number = next(number for number, key in enumerate(self.keys) if self.groups[key] is group)
-        return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[number].index}
+        k = next(k for k, group_key in enumerate(self.keys) if self.groups[group_key] is group)
+        return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[k].index}
 
     def _record_loads(self, moment: str, t_s: float) -> None:
-        """Record each die's load in every layer; moment: start, end (of the run), before, after."""
-        noted_moments = {(piece["t_s"], piece["moment"]) for piece in self.loads}
+        """Record each die's load in every layer at t_s. moment: "start" or "end" of the run,
+        "before" or "after" a change of the placement."""
+        noted_moments = {(recorded["t_s"], recorded["moment"]) for recorded in self.loads}
         if self.perfect or (len(noted_moments) >= SNAPSHOTS and moment != "end"):
             return
         chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))

@@ -37,8 +37,8 @@ def _sizes(
     turn_count = prepared_count if settings.dynamic else 0
     request_count = prepared_count + turn_count * settings.client_retries
     prefills, decode_count = settings.prefills, slots.size // settings.decode_ranks
-    instances = prefills + decode_count
-    kv_cells = prefills * settings.kv_cells if settings.in_hbm else 1
+    instance_count = prefills + decode_count
+    cell_count = prefills * settings.kv_cells if settings.in_hbm else 1
     pool_nodes = [setup.pool_nodes(pool_number) for pool_number in set(setup.pool_of)]
     server_count = max(map(len, pool_nodes), default=1)
     transfer_count = min(int(slots.sum()), request_count) + 1
@@ -53,48 +53,39 @@ def _sizes(
         "supernodes": setup.supernodes,
         "sent": request_count if settings.front else 1,
         "decodes": decode_count,
-        "kv_cells": kv_cells,
+        "kv_cells": cell_count,
         "cached": max(setup.requests.blocks, 1) if settings.in_hbm else 1,
         "pinning": request_count if settings.in_hbm else 1,
-        "instances": instances,
-        "ranks": slots.size,
-        "slots": max(int(slots.max()), 1),
+        "instances": instance_count, "ranks": slots.size, "slots": max(int(slots.max()), 1),
         "ring": 1 << (int(setup.requests.output_tokens.max()) + 2).bit_length(),
-        "transfers": transfer_count,
-        "parts_sent": transfer_count * settings.rank_dies,
-        "ports": ports,
-        "flows": flows,
-        "classes": len(w.TRAFFIC),
-        "streams": len(w.STREAMS) * prefills,
-        "servers": server_count,
+        "transfers": transfer_count, "parts_sent": transfer_count * settings.rank_dies,
+        "ports": ports, "flows": flows, "classes": len(w.TRAFFIC),
+        "streams": len(w.STREAMS) * prefills, "servers": server_count,
         "parts": max((equal_parts(setup.fabric, nodes).size for nodes in pool_nodes), default=1),
         "served": setup.memory_pools * server_count,
-        "prefill_operators": len(PREFILL_OPERATORS),
-        "decode_operators": len(DECODE_OPERATORS),
+        "prefill_operators": len(PREFILL_OPERATORS), "decode_operators": len(DECODE_OPERATORS),
         "hosts": 2 * min(setup.fabric.nodes, settings.decode_dies) if settings.copies_kv else 1,
-        "windows": WINDOWS,
         "fields": w.FIRST_OPERATOR + len(DECODE_OPERATORS) + len(PREFILL_OPERATORS) + 1,
-        "bins": EDGES - 1,
-        "cells": len(w.TRAFFIC) * len(w.PLANES) * instances,
-        "looks": instances * w.AT_FIELDS,
-    }
+        "windows": WINDOWS, "bins": EDGES - 1, "looks": instance_count * w.AT_FIELDS,
+        "cells": len(w.TRAFFIC) * len(w.PLANES) * instance_count,
+    }  # fmt: skip
 
 
 def build_world(setup: Setup) -> c.World:
-    """The state of the run at time zero, priced as set up; `Machine` writes present prices, ports
-    and slots."""
+    """Build the state of a run at time zero, priced as set up; `Machine` writes present prices,
+    ports and slots into it."""
     scenario, router, requests = setup.scenario, setup.scenario.router, setup.requests
-    prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
+    prefill_instances, decode_instances = setup.of_role("prefill"), setup.of_role("decode")
     settings = Settings.computed_from(Source(setup))
-    prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
+    prefills, decodes = max(len(prefill_instances), 1), max(len(decode_instances), 1)
     nic_port = nic(setup.fabric, setup.first_die, scenario.deployment.kv_transfer_plane)
     port_count = setup.fabric.nodes if nic_port.shared_by_dies > 1 else setup.fabric.dies.size
-    rank_slots = slots_of_decode_ranks(setup, decode)
+    rank_slots = slots_of_decode_ranks(setup, decode_instances)
     first_flows, flow_ends = number_flows(prefills, prefills + decodes, settings.copies_kv > 0)
     sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_ends.max()))
     score_weights = [router.queue_weight, router.prefix_weight, router.kv_weight]
     ssd_blocks = setup.tier_blocks(scenario.memory_pool.ssd_gb_per_node * 1e9)
-    stream_flows = [first_flows[kind] + np.arange(prefills) for kind in w.STREAMS]
+    stream_flows = [first_flows[class_code] + np.arange(prefills) for class_code in w.STREAMS]
     world = c.World(
         settings=settings,
         request=c.Requests(
@@ -107,15 +98,15 @@ def build_world(setup: Setup) -> c.World:
         instance=c.Instances(sizes),
         front=c.Front(
             sizes,
-            of_prefill=np.array([*map(setup.supernode_of, prefill)] or [0], np.int32),
-            of_decode=np.array([*map(setup.supernode_of, decode)] or [0], np.int32),
+            of_prefill=np.array([*map(setup.supernode_of, prefill_instances)] or [0], np.int32),
+            of_decode=np.array([*map(setup.supernode_of, decode_instances)] or [0], np.int32),
         ),
         prefill=c.Prefill(sizes, pool=np.array(setup.pool_of or [0], np.int32)),
         seen=View(sizes, weights=np.array(score_weights)),
         transfer=c.Transfers(sizes),
         decode=c.Decode(sizes),
-        pool=_empty_tier(setup, prefill, setup.pool_blocks),
-        ssd=_empty_tier(setup, prefill, ssd_blocks, ssd=True),
+        pool=_empty_tier(setup, prefill_instances, setup.pool_blocks),
+        ssd=_empty_tier(setup, prefill_instances, ssd_blocks, ssd=True),
         hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0),
         prefix=PrefixCache(sizes),
         costs=_costs_at_start(setup, sizes),
@@ -132,7 +123,7 @@ def build_world(setup: Setup) -> c.World:
 
 
 def slots_of_decode_ranks(setup: Setup, decode: list[Instance]) -> np.ndarray:
-    """Requests that each decode rank may hold, i8[ranks], over all of these instances."""
+    """Most requests that each decode rank may hold, i8[ranks], of all instances in `decode`."""
     rank_count = max(sum(instance.dies for instance in decode) // setup.rank_dies, 1)
     batch_per_npu = setup.scenario.deployment.decode.batch_per_npu
     dies_per_npu = setup.dies_per_npu(setup.roles[-1])  # the last decodes, if any does
@@ -140,8 +131,8 @@ def slots_of_decode_ranks(setup: Setup, decode: list[Instance]) -> np.ndarray:
 
 
 def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:
-    """An empty tier (DRAM or SSD) of the memory pools, of `blocks` KV blocks each, divided among
-    namespaces; SSD is LRU unless blocks have a time to live."""
+    """An empty tier (DRAM or SSD) of the memory pools, of `blocks` KV blocks each (0 if no instance
+    is in `prefill`), divided among namespaces; SSD is LRU unless blocks have a time to live."""
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
@@ -189,8 +180,8 @@ def _flow_table(
 
 
 def request_columns(requests: Requests, settings: Settings, rows: int) -> dict[str, np.ndarray]:
-    """Columns of requests that are known before the run, by name; zeros, and an infinite arrival,
-    if rows are made during the run."""
+    """Columns of requests that are known before the run, by name. If requests are made during the
+    run: `rows` zeros in each column, and infinite arrivals."""
     column_names = "input_tokens", "output_tokens", "session"
     if settings.dynamic:
         zeros = {name: np.zeros(rows, np.int32) for name in column_names}
@@ -289,9 +280,9 @@ def _place_residents(world: c.World, inside: Residents | None) -> None:
             request.following[rows_of_instance[:-1]] = rows_of_instance[1:]
     if world.settings.gated:
         has_tenants = world.settings.tenants > 1
-        tenants = world.gate.tenant[rows] if has_tenants else np.zeros(len(inside), np.int64)
+        tenant_of_row = world.gate.tenant[rows] if has_tenants else np.zeros(len(inside), np.int64)
         request.held[rows] = BEGUN
-        np.add.at(world.gate.inside, tenants, 1)
+        np.add.at(world.gate.inside, tenant_of_row, 1)
         world.gate.inside[-1] += len(inside)
     for counter_code in (
         w.ARRIVED, w.FRONTED, w.ROUTED, w.ROUTER_SEEN, w.PREFILL_BEGUN, w.PREFILLED, w.TRANSFERRED,

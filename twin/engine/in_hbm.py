@@ -37,10 +37,10 @@ def expected_blocks(world: World, p: int, i: int) -> float:
         return 0.0
     most_blocks, block_sum, first_cell = 0, 0, first_kv_cell(world, p)
     for cell in range(first_cell, first_cell + settings.kv_cells):
-        blocks = blocks_in_cell(world, cell, i)
-        most_blocks, block_sum = max(most_blocks, blocks), block_sum + blocks
-    goes_by_hits = settings.router_policy in SEES_HITS
-    return float(most_blocks) if goes_by_hits else block_sum / settings.kv_cells
+        cell_blocks = blocks_in_cell(world, cell, i)
+        most_blocks, block_sum = max(most_blocks, cell_blocks), block_sum + cell_blocks
+    router_sees_hits = settings.router_policy in SEES_HITS
+    return float(most_blocks) if router_sees_hits else block_sum / settings.kv_cells
 
 
 @kernel
@@ -48,12 +48,13 @@ def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
     """Number (in instance p) of the prefix cache with the least load minus the tokens of request i
     that it holds. load f8[cells]: tokens, infinite without room. NONE if none has room."""
     best_cell, least_tokens = w.NONE, np.inf
-    base_cell, block_tokens = first_kv_cell(world, p), world.settings.block_tokens
-    for place in range(world.settings.kv_cells):
-        if load[place] < np.inf:
-            tokens = load[place] - float(block_tokens * blocks_in_cell(world, base_cell + place, i))
-            if tokens < least_tokens:
-                best_cell, least_tokens = place, tokens
+    first_cell, block_tokens = first_kv_cell(world, p), world.settings.block_tokens
+    for cell in range(world.settings.kv_cells):
+        if load[cell] < np.inf:
+            cell_blocks = blocks_in_cell(world, first_cell + cell, i)
+            net_tokens = load[cell] - float(block_tokens * cell_blocks)
+            if net_tokens < least_tokens:
+                best_cell, least_tokens = cell, net_tokens
     return best_cell
 
 

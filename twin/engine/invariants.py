@@ -77,9 +77,9 @@ def requests_conserved(world: World) -> Check:
 def little_law(world: World) -> Check:
     """I2: Little's law, exactly: requests counted inside at step ends = step ends within stays."""
     settings, request, counters = world.settings, world.request, world.record.counters
-    steps = steps_in(settings.horizon_s, settings.step_s)
-    sample_times_s = np.minimum(np.arange(1, steps + 1) * settings.step_s, settings.horizon_s)
-    counted = int(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
+    step_count = steps_in(settings.horizon_s, settings.step_s)
+    sample_times_s = np.minimum(np.arange(1, step_count + 1) * settings.step_s, settings.horizon_s)
+    counted_samples = int(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     arrived_count = int(counters[w.ARRIVED])
     # Clients that came back in the last step, and those that found no request left, one sample
     # each, are counted without a row of their own.
@@ -87,14 +87,16 @@ def little_law(world: World) -> Check:
     begin_s = np.concatenate((request.arrival_s[:arrived_count], return_times_s))
     end_s = np.concatenate((end_times(world, arrived_count), np.full(return_times_s.size, np.nan)))
     samples_of_rows = samples_of_stays(begin_s, end_s, sample_times_s)
-    fewest_samples, most_samples = (n + int(counters[w.EXHAUSTED]) for n in samples_of_rows)
+    exhausted = int(counters[w.EXHAUSTED])
+    fewest_samples, most_samples = (samples + exhausted for samples in samples_of_rows)
     law_text = "requests counted inside at step ends = step ends within their stays"
-    detail = f"{counted:,} counted, {fewest_samples:,} to {most_samples:,} in the stamps"
-    return Check("I2", law_text, fewest_samples <= counted <= most_samples, detail)
+    detail = f"{counted_samples:,} counted, {fewest_samples:,} to {most_samples:,} in the stamps"
+    return Check("I2", law_text, fewest_samples <= counted_samples <= most_samples, detail)
 
 
 def end_times(world: World, arrived: int) -> np.ndarray:
-    """Time (s) at which each arrived request ended, with or without an answer; NaN while inside."""
+    """Time (s) at which each of the first `arrived` requests ended, answered or not; NaN: not
+    yet."""
     request = world.request
     end_s = np.where(request.status >= w.REJECTED, request.ready_s, request.finish_s)
     return np.asarray(end_s[:arrived])
@@ -112,8 +114,9 @@ def bytes_conserved(world: World) -> Check:
     """I4: KV bytes sent = KV bytes received + KV bytes in transfer."""
     sent_bytes = float(world.prefill.sent_bytes.sum())
     received_bytes = float(world.decode.received_bytes.sum())
-    transfer = world.transfer
-    in_transfer_bytes = sum(die_bytes(world, i) for i in transfer.request[: transfer.active[0]])
+    transfers = world.transfer
+    requests_in_transfer = transfers.request[: transfers.active[0]]
+    in_transfer_bytes = sum(die_bytes(world, request_row) for request_row in requests_in_transfer)
     ok = math.isclose(sent_bytes, received_bytes + in_transfer_bytes, rel_tol=ROUNDING, abs_tol=1.0)
     detail = f"{sent_bytes:.6g} B = {received_bytes:.6g} B + {in_transfer_bytes:.6g} B"
     return Check("I4a", "KV bytes sent = received + under way", ok, detail)
@@ -121,8 +124,8 @@ def bytes_conserved(world: World) -> Check:
 
 def within_capacity(windows: pl.DataFrame) -> Check:
     """I4: no plane carries more than its capacity in any window."""
-    planes = [f"{plane}_utilisation" for plane in ("ub", "rdma", "vpc")]
-    most_use = max(float(windows[plane].max() or 0.0) for plane in planes)  # type: ignore[arg-type]
+    names = [f"{plane}_utilisation" for plane in ("ub", "rdma", "vpc")]
+    most_use = max(float(windows[name].max() or 0.0) for name in names)  # type: ignore[arg-type]
     ok, detail = most_use <= 1 + ROUNDING, f"fullest plane at {100 * most_use:.2f} %"
     return Check("I4b", "no plane above its capacity in any window", ok, detail)
 
@@ -131,31 +134,32 @@ def kv_space_fits(setup: Setup, world: World) -> Check:
     """I5: each rank's KV tokens equal the sum over its requests, and fit; slots add up."""
     decode, request = world.decode, world.request
     is_filled_slot = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
-    rank, slot = np.nonzero(is_filled_slot)
-    requests = decode.slot_table[is_filled_slot]
-    instance_of_request = rank // world.settings.decode_ranks
-    tokens_left = request.output_tokens[requests] - request.emitted[requests]
+    rank_of_row, slot_of_row = np.nonzero(is_filled_slot)
+    rows = decode.slot_table[is_filled_slot]
+    instance_of_request = rank_of_row // world.settings.decode_ranks
+    tokens_left = request.output_tokens[rows] - request.emitted[rows]
     # The running iteration has begun but its tokens are not out.
     is_running = world.instance.running[world.settings.prefills + instance_of_request]
-    passes_done = decode.iteration[instance_of_request] - request.joined[requests] - is_running
+    passes_done = decode.iteration[instance_of_request] - request.joined[rows] - is_running
     kv_of_request = (
-        request.input_tokens[requests]
-        + request.emitted[requests]
-        + passes_done * (tokens_left / (request.due[requests] - request.joined[requests]))
+        request.input_tokens[rows]
+        + request.emitted[rows]
+        + passes_done * (tokens_left / (request.due[rows] - request.joined[rows]))
     )
-    kv_of_rank = np.bincount(rank, kv_of_request, decode.requests.size)
+    kv_of_rank = np.bincount(rank_of_row, kv_of_request, decode.requests.size)
     largest_gap = float((np.abs(kv_of_rank - decode.context) / np.maximum(kv_of_rank, 1.0)).max())
     most_slots = slots_of_decode_ranks(setup, setup.of_role("decode"))
-    slots_ok = (request.rank[requests] == rank).all() and (request.slot[requests] == slot).all()
-    slots_ok = slots_ok and bool((decode.requests <= decode.taken_slots).all())
-    slots_ok = slots_ok and bool((decode.taken_slots <= most_slots).all())
-    kv_tokens = decode.kv_tokens[np.arange(decode.requests.size) // world.settings.decode_ranks]
-    half_page = 0.5 * world.settings.page_tokens
-    shared_kv = np.array([shared_tokens(world, cell) for cell in range(decode.requests.size)])
-    fullest = float(((kv_of_rank + decode.requests * half_page - shared_kv) / kv_tokens).max())
+    is_placed = (request.rank[rows] == rank_of_row) & (request.slot[rows] == slot_of_row)
+    slots_agree = is_placed.all() and bool((decode.requests <= decode.taken_slots).all())
+    slots_agree = slots_agree and bool((decode.taken_slots <= most_slots).all())
+    rank_count = decode.requests.size
+    kv_space = decode.kv_tokens[np.arange(rank_count) // world.settings.decode_ranks]
+    shared_kv_tokens = np.array([shared_tokens(world, cell) for cell in range(rank_count)])
+    used_tokens = kv_of_rank + decode.requests * (0.5 * world.settings.page_tokens)
+    fullest = float(((used_tokens - shared_kv_tokens) / kv_space).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
-        bool(slots_ok and largest_gap <= 1e-6 and fullest <= 1 + ROUNDING),
+        bool(slots_agree and largest_gap <= 1e-6 and fullest <= 1 + ROUNDING),
         f"largest gap {largest_gap:.1e} of a rank's tokens; fullest rank at {100 * fullest:.1f} %",
     )  # fmt: skip
 
@@ -163,25 +167,27 @@ def kv_space_fits(setup: Setup, world: World) -> Check:
 def pool_consistent(world: World) -> Check:
     """I5: resident blocks are linked once, counted once, and fit."""
     pool = world.pool
-    fits = True
+    all_fit = True
     for tier in (pool, world.ssd):
         for row in range(tier.used.size):
             resident_blocks = int((tier.newer[row] != ABSENT).sum())
-            fits = fits and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
+            all_fit = all_fit and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
     used_blocks, capacity = int(pool.used.sum()), int(pool.capacity.sum())
     law_text = "memory pool: resident blocks = counted blocks <= capacity"
-    return Check("I5b", law_text, bool(fits), f"{used_blocks:,} of {capacity:,} blocks")
+    return Check("I5b", law_text, bool(all_fit), f"{used_blocks:,} of {capacity:,} blocks")
 
 
 def prefix_cache_fits(world: World) -> Check | None:
-    """I5: blocks in HBM are counted once, idle ones only in spare room; None: no prefix cache."""
+    """I5: blocks in HBM are counted once; idle ones use only spare KV space. None: no prefix
+    cache."""
     hbm, prefix, settings = world.hbm, world.prefix, world.settings
     if not settings.in_hbm:
         return None
     users, is_resident = prefix.users, hbm.newer != ABSENT
-    agree = (is_resident.sum(axis=1) == hbm.used).all() and (users.sum(axis=1) == prefix.pins).all()
-    agree = agree and ((is_resident & (users == 0)).sum(axis=1) == prefix.idle).all()
-    agree = agree and bool(is_resident[users > 0].all())
+    counts_agree = (is_resident.sum(axis=1) == hbm.used).all()
+    counts_agree = counts_agree and (users.sum(axis=1) == prefix.pins).all()
+    counts_agree = counts_agree and ((is_resident & (users == 0)).sum(axis=1) == prefix.idle).all()
+    counts_agree = counts_agree and bool(is_resident[users > 0].all())
     request_tokens = prefix.begun_tokens - prefix.pins * settings.block_tokens
     kv_tokens = np.full(request_tokens.shape, settings.prompt_kv_tokens)
     if settings.colocated:
@@ -191,7 +197,7 @@ def prefix_cache_fits(world: World) -> Check | None:
     fullest_share = float(fullness[prefix.idle > 0].max(initial=0.0))
     return Check(
         "I5c", "prefix cache: blocks counted once, and no more than HBM has room for",
-        bool(agree and fullest_share <= 1 + ROUNDING),
+        bool(counts_agree and fullest_share <= 1 + ROUNDING),
         f"{int(prefix.idle.sum()):,} blocks idle; fullest with such at {100 * fullest_share:.1f} %",
     )  # fmt: skip
 
@@ -227,14 +233,14 @@ def swapped_conserved(world: World) -> Check | None:
 
 def stamps_in_order(requests: pl.DataFrame) -> Check:
     """I6, I7: the stamps of every request are in order."""
-    wrong_rows = missing_stamps = 0
+    unordered_count = missing_count = 0
     # NaN: missing. The end of a transfer is the first token.
-    for earlier_s, later_s in pairwise(requests[name].to_numpy() for name in STAMPS):
-        wrong_rows += int(np.count_nonzero(earlier_s > later_s))
-        missing_stamps += int(np.count_nonzero(np.isnan(earlier_s) & ~np.isnan(later_s)))
+    for earlier_s, later_s in pairwise(requests[stamp_name].to_numpy() for stamp_name in STAMPS):
+        unordered_count += int(np.count_nonzero(earlier_s > later_s))
+        missing_count += int(np.count_nonzero(np.isnan(earlier_s) & ~np.isnan(later_s)))
     law_text = "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish"
-    detail = f"{wrong_rows} out of order, {missing_stamps} with a stamp missing"
-    return Check("I6", law_text, wrong_rows == 0 and missing_stamps == 0, detail)
+    detail = f"{unordered_count} out of order, {missing_count} with a stamp missing"
+    return Check("I6", law_text, unordered_count == 0 and missing_count == 0, detail)
 
 
 def work_conserving(world: World) -> Check:
@@ -242,18 +248,18 @@ def work_conserving(world: World) -> Check:
     idle_count = 0
     request, prefill, decode, instance = world.request, world.prefill, world.decode, world.instance
     horizon_s = world.settings.horizon_s
-    for k in range(prefill.queue.shape[0]):
-        first_request, column = prefill.queue[k, w.HEAD], world.settings.prompt_row + k
-        is_busy = prefill.reading[k] or instance.running[column]
+    for row in range(prefill.queue.shape[0]):
+        first_request, column = prefill.queue[row, w.HEAD], world.settings.prompt_row + row
+        is_busy = prefill.reading[row] or instance.running[column]
         start_s = max(request.ready_s[first_request], instance.ends_s[column])
         is_waiting = first_request != w.NONE and start_s <= horizon_s
         idle_count += int(instance.up[column] and is_waiting and not is_busy)
-    for k in range(decode.wait.shape[0]):
-        first_request, column = decode.wait[k, w.HEAD], world.settings.prefills + k
+    for row in range(decode.wait.shape[0]):
+        first_request, column = decode.wait[row, w.HEAD], world.settings.prefills + row
         is_due = first_request != w.NONE and request.ready_s[first_request] <= horizon_s
-        is_waiting = is_due or decode.in_batch[k] > 0
+        is_waiting = is_due or decode.in_batch[row] > 0
         may_start = instance.up[column] and instance.ends_s[column] <= horizon_s
-        is_busy = instance.running[column] or (world.settings.colocated and prefill.reading[k])
+        is_busy = instance.running[column] or (world.settings.colocated and prefill.reading[row])
         idle_count += int(may_start and is_waiting and not is_busy)
     detail = f"{idle_count} idle with work"
     return Check("I8", "no instance idle while work waits", idle_count == 0, detail)
@@ -266,11 +272,12 @@ def tokens_conserved(world: World) -> Check:
     if not settings.has_decode:
         return Check("I10", "decode tokens booked = tokens of answers", True, "no decode pool")
     decode = world.decode
-    running = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
-    decode_of_request = request.rank[running] // settings.decode_ranks
-    passes_done = decode.iteration[decode_of_request] - request.joined[running]
-    tokens_left = request.output_tokens[running] - request.emitted[running]
-    passes_due = np.maximum(request.due[running] - request.joined[running], 1)
+    is_filled_slot = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
+    running_rows = decode.slot_table[is_filled_slot]
+    decode_of_request = request.rank[running_rows] // settings.decode_ranks
+    passes_done = decode.iteration[decode_of_request] - request.joined[running_rows]
+    tokens_left = request.output_tokens[running_rows] - request.emitted[running_rows]
+    passes_due = np.maximum(request.due[running_rows] - request.joined[running_rows], 1)
     in_progress_tokens = float((tokens_left * passes_done / passes_due).sum())
     # Prefill computes one token of a request each time that it joins; a preemption, a fault or a
     # client that leaves rounds the answer so far down to whole tokens.
@@ -294,7 +301,7 @@ def npus_not_shared(setup: Setup, life: Life) -> Check:
     shared_count = 0
     for spans in spans_of_die.values():
         spans.sort()
-        shared_count += sum(later[0] < earlier[1] for earlier, later in pairwise(spans))
+        shared_count += sum(begin_s < end_s for (_, end_s), (begin_s, _) in pairwise(spans))
     npu_count = setup.fabric.npus_of(spans_of_die)
     npus_allowed = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
     ok = shared_count == 0 and npu_count <= npus_allowed
@@ -311,7 +318,10 @@ def dies_not_shared(seats: pl.DataFrame) -> Check:
     shared_dies = 0
     for spans in spans_by_die.values():
         span_pairs = combinations(spans, 2) if len({model for _, _, model in spans}) > 1 else ()
-        shared_dies += any(a[2] != b[2] and a[0] < b[1] and b[0] < a[1] for a, b in span_pairs)
+        shared_dies += any(
+            model_a != model_b and begin_a_s < end_b_s and begin_b_s < end_a_s
+            for (begin_a_s, end_a_s, model_a), (begin_b_s, end_b_s, model_b) in span_pairs
+        )
     detail = f"{numbered(shared_dies, 'die')} served two models"
     return Check("I12", "a die serves one model at a time", shared_dies == 0, detail)
 
@@ -328,8 +338,8 @@ def experts_conserved(setup: Setup) -> Check:
 def figures_finite(tables: dict[str, pl.DataFrame]) -> Check:
     """I14: no NaN, no infinity, no negative value in columns that cannot be negative."""
     wrong_columns = [
-        f"{name}.{column.name}"
-        for name, table in tables.items()
+        f"{table_name}.{column.name}"
+        for table_name, table in tables.items()
         for column in table.iter_columns()
         if column.dtype == pl.Float64
         and (lowest_value := column.min()) is not None

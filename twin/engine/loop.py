@@ -35,25 +35,25 @@ def _make_loop(serve: Serve) -> Callable[[World, int, int], None]:
             if busy_step > step:  # only the memory pool can be non-empty
                 used_share = pool_used_share(world)
                 for idle_step in range(step, busy_step):
-                    end_s = min((idle_step + 1) * settings.step_s, settings.horizon_s)
-                    sample_stages(world, end_s, used_share)
+                    idle_step_end_s = min((idle_step + 1) * settings.step_s, settings.horizon_s)
+                    sample_stages(world, idle_step_end_s, used_share)
                 step = busy_step
                 continue
-            t0 = step * settings.step_s
-            t1 = min((step + 1) * settings.step_s, settings.horizon_s)
+            step_begin_s = step * settings.step_s
+            step_end_s = min((step + 1) * settings.step_s, settings.horizon_s)
             if settings.patient:
-                withdraw_expired(world, t0)
+                withdraw_expired(world, step_begin_s)
             if settings.dynamic:
-                add_requests(world, t0)
+                add_requests(world, step_begin_s)
             else:
-                add_arrivals(world, t0, t1)
-            run_front_end(world, t1)
-            route_requests(world, t0, t1)
-            serve(world, t1)
-            update_traffic(world, t1)
-            sample_stages(world, t1, pool_used_share(world))
+                add_arrivals(world, step_begin_s, step_end_s)
+            run_front_end(world, step_end_s)
+            route_requests(world, step_begin_s, step_end_s)
+            serve(world, step_end_s)
+            update_traffic(world, step_end_s)
+            sample_stages(world, step_end_s, pool_used_share(world))
             if step % settings.sample_every == 0:
-                sample_instances(world, t1)
+                sample_instances(world, step_end_s)
             step += 1
 
     return advance
@@ -106,7 +106,8 @@ def requests_inside(world: World) -> int:
 
 @kernel
 def next_busy_step(world: World, step: int, last_step: int) -> int:
-    """If no request is inside, the first step from `step` on with an arrival; otherwise `step`."""
+    """If no request is inside, the first step from `step` on (at most last_step) with an arrival;
+    otherwise `step`."""
     settings = world.settings
     if settings.closed_loop or requests_inside(world) > 0 or has_other_models(world):
         return step
@@ -128,30 +129,33 @@ def sample_stages(world: World, t1: float, used_share: float) -> None:
     """Add to the record, at the end t1 of a step, the number of requests in each stage, from
     counters, and the used share `used_share` of the memory pool."""
     settings, counts, windows = world.settings, world.record.counters, world.record.windows
-    begun, prefilled = counts[w.PREFILL_BEGUN], counts[w.PREFILLED]
+    begun_count, prefilled_count = counts[w.PREFILL_BEGUN], counts[w.PREFILLED]
     if not settings.has_prefill:
-        begun, prefilled = counts[w.ROUTED], counts[w.ROUTED]
-    at_decode_count = prefilled if not settings.has_decode else counts[w.TRANSFERRED]
+        begun_count, prefilled_count = counts[w.ROUTED], counts[w.ROUTED]
+    at_decode_count = prefilled_count if not settings.has_decode else counts[w.TRANSFERRED]
     decode_end_count = counts[w.FINISHED_DECODE] + counts[w.REJECTED_DECODE] + counts[w.PREEMPTED]
     decode_end_count += counts[w.BACK_FROM_DECODE]
-    returned = counts[w.BACK_FROM_QUEUE] + counts[w.BACK_FROM_PREFILL]
-    returned += counts[w.BACK_FROM_TRANSFER] + counts[w.BACK_FROM_DECODE] + counts[w.PREEMPTED]
+    returned_count = counts[w.BACK_FROM_QUEUE] + counts[w.BACK_FROM_PREFILL]
+    returned_count += counts[w.BACK_FROM_TRANSFER] + counts[w.BACK_FROM_DECODE]
+    returned_count += counts[w.PREEMPTED]
     left_router_count = counts[w.ROUTED] + counts[w.REJECTED_ROUTER] + counts[w.GIVEN_UP]
     left_router_count += counts[w.CANCELLED_BY_CLIENT] - counts[w.LEFT_EARLY]
     if not settings.has_decode:
         decode_end_count = counts[w.FINISHED_PREFILL]
     last_row = windows.shape[0] - 1
     due_clients = heap_count(world.loop.due_s, world.loop.size[0], t1)
-    in_front_end = counts[w.ARRIVED] - counts[w.FRONTED] - counts[w.LEFT_EARLY] + due_clients
-    window = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last_row)
-    for k in range(2 if t1 > settings.warmup_s else 1):
-        row = last_row if k == 1 else window
+    front_end_count = counts[w.ARRIVED] - counts[w.FRONTED] - counts[w.LEFT_EARLY] + due_clients
+    window_row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last_row)
+    for is_steady in range(2 if t1 > settings.warmup_s else 1):
+        row = last_row if is_steady == 1 else window_row
         windows[row, w.SAMPLES] += 1.0
-        windows[row, w.IN_FRONT_END] += in_front_end
-        windows[row, w.IN_ROUTER] += counts[w.FRONTED] + returned - left_router_count
-        windows[row, w.IN_PREFILL_QUEUE] += counts[w.ROUTED] - begun - counts[w.BACK_FROM_QUEUE]
-        windows[row, w.IN_PREFILL] += begun - prefilled - counts[w.BACK_FROM_PREFILL]
-        windows[row, w.IN_TRANSFER] += prefilled - at_decode_count - counts[w.BACK_FROM_TRANSFER]
+        windows[row, w.IN_FRONT_END] += front_end_count
+        windows[row, w.IN_ROUTER] += counts[w.FRONTED] + returned_count - left_router_count
+        queued_count = counts[w.ROUTED] - begun_count - counts[w.BACK_FROM_QUEUE]
+        windows[row, w.IN_PREFILL_QUEUE] += queued_count
+        windows[row, w.IN_PREFILL] += begun_count - prefilled_count - counts[w.BACK_FROM_PREFILL]
+        transfer_count = prefilled_count - at_decode_count - counts[w.BACK_FROM_TRANSFER]
+        windows[row, w.IN_TRANSFER] += transfer_count
         windows[row, w.IN_DECODE] += at_decode_count - decode_end_count
         windows[row, w.POOL_USED] += used_share
 
@@ -160,28 +164,27 @@ def sample_stages(world: World, t1: float, used_share: float) -> None:
 def sample_instances(world: World, t1: float) -> None:
     """Add to the record, at the end t1 of a step, waiting and running requests, exchange slowdown
     and imbalance of every instance."""
-    settings, sums = world.settings, world.record.instances
-    costs = world.costs
+    settings, sums, costs = world.settings, world.record.instances, world.costs
     row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, sums.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
     prefills, hot_factors = settings.prefills, costs.prefill_hot_factor
     last_point = costs.prefill_hot_tokens.shape[0] - 1
-    for prefill_instance in range(prefills):
-        offset = prefill_instance * w.AT_FIELDS
-        sums[row, offset + w.AT_QUEUE] += list_length(prefill.queue, prefill_instance, following)
-        sums[row, offset + w.AT_RUNNING] += list_length(prefill.batch, prefill_instance, following)
-        sums[row, offset + w.AT_CROWDED] += exchange_slowdown(world, prefill_instance)
-        sums[row, offset + w.AT_HOT] += hot_factors[prefill_instance, last_point]
-        sums[row, offset + w.AT_SAMPLES] += 1.0
+    for prefill_row in range(prefills):
+        first_field = prefill_row * w.AT_FIELDS
+        sums[row, first_field + w.AT_QUEUE] += list_length(prefill.queue, prefill_row, following)
+        sums[row, first_field + w.AT_RUNNING] += list_length(prefill.batch, prefill_row, following)
+        sums[row, first_field + w.AT_CROWDED] += exchange_slowdown(world, prefill_row)
+        sums[row, first_field + w.AT_HOT] += hot_factors[prefill_row, last_point]
+        sums[row, first_field + w.AT_SAMPLES] += 1.0
     for decode_row in range(decode.taken.size):
-        offset = (prefills + decode_row) * w.AT_FIELDS
+        first_field = (prefills + decode_row) * w.AT_FIELDS
         verified_tokens = (settings.draft_tokens + 1.0) * decode.in_batch[decode_row]
         hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[decode_row]
-        sums[row, offset + w.AT_QUEUE] += list_length(decode.wait, decode_row, following)
-        sums[row, offset + w.AT_RUNNING] += decode.in_batch[decode_row]
-        sums[row, offset + w.AT_CROWDED] += exchange_slowdown(world, prefills + decode_row)
-        sums[row, offset + w.AT_HOT] += interpolate(verified_tokens, *hot_table)
-        sums[row, offset + w.AT_SAMPLES] += 1.0
+        sums[row, first_field + w.AT_QUEUE] += list_length(decode.wait, decode_row, following)
+        sums[row, first_field + w.AT_RUNNING] += decode.in_batch[decode_row]
+        sums[row, first_field + w.AT_CROWDED] += exchange_slowdown(world, prefills + decode_row)
+        sums[row, first_field + w.AT_HOT] += interpolate(verified_tokens, *hot_table)
+        sums[row, first_field + w.AT_SAMPLES] += 1.0
 
 
 @kernel

@@ -58,27 +58,29 @@ class ModelResult:
         return self.setup.scenario.memory_pool.gb_per_node
 
     def unrecorded_value(self, name: str) -> float:
-        """Value of a column of windows that is not recorded: NPUs of `<role>_npus`, else 0."""
+        """Value for a column of the windows table that this model lacks: NPUs for `<role>_npus`,
+        else 0."""
         role = name.removesuffix("_npus")
         instances = (i for i in self.setup.instances if i.role == role)
         return float(self.setup.fabric.npus_of(die for i in instances for die in i.die_of_rank))
 
     def mean_weights(self, windows: int) -> dict[str, np.ndarray]:
-        """Weights, by name, with which a model counts in means over models, f8[windows] each."""
+        """Weights of this model in means over models, by name, f8[windows] each (number of
+        windows)."""
         window_sums, requests = self.record.windows[:-1], self.tables["requests"]
         arrived_requests = requests[self.setup.at_start :]
         long_answers = requests.filter(pl.col("output_tokens") > 1)
-        horizon_s, each_window = self.setup.scenario.horizon_s, np.ones(windows)
+        horizon_s, ones = self.setup.scenario.horizon_s, np.ones(windows)
         return {
             "first_tokens": _count_by_window(arrived_requests["first_token_s"], horizon_s, windows),
             "answers": _count_by_window(long_answers["finish_s"], horizon_s, windows),
             "iterations": window_sums[:, w.ITERATIONS],
             "prompt_tokens": window_sums[:, w.PROMPT_TOKENS],
-            "prefills": each_window * self.instances[0],
-            "decodes": each_window * self.instances[1],
-            "pool": each_window * self.pool_gb_per_node,
-            "hbm": each_window * self.limits["hbm"],
-            "cube": each_window * self.limits["cube"],
+            "prefills": ones * self.instances[0],
+            "decodes": ones * self.instances[1],
+            "pool": ones * self.pool_gb_per_node,
+            "hbm": ones * self.limits["hbm"],
+            "cube": ones * self.limits["cube"],
         }
 
 
@@ -103,7 +105,9 @@ def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
     tables["windows"] = merge_windows(results)
     tables["operators"] = _merge_operators([result.tables["operators"] for result in results])
     tables["links"] = _sum_links([result.tables["links"] for result in results], tables["traffic"])
-    if server_tables := [p.tables["servers"] for p in results if "servers" in p.tables]:
+    with_servers = [result for result in results if "servers" in result.tables]
+    if with_servers:
+        server_tables = [result.tables["servers"] for result in with_servers]
         group_keys = ["t_s", "window_s", "node"]
         tables["servers"] = pl.concat(server_tables).group_by(group_keys, maintain_order=True).sum()
     return tables
@@ -118,12 +122,13 @@ def _model_column(result: ModelResult, results: Sequence[ModelResult]) -> pl.Exp
 def _stack_tables(results: Sequence[ModelResult], name: str, offsets: Offsets) -> pl.DataFrame:
     """Tables `name` of all models as one, instance numbers shifted by `offsets` of their role."""
     tables = []
-    for result, first_of in zip(results, offsets, strict=True):
+    for result, first_by_role in zip(results, offsets, strict=True):
         if name not in result.tables:  # of models whose instances come and go
             continue
         table = result.tables[name]
         if "instance" in table.columns:
-            first_number = pl.col("role").replace_strict(first_of, default=0, return_dtype=pl.Int32)
+            role, dtype = pl.col("role"), pl.Int32
+            first_number = role.replace_strict(first_by_role, default=0, return_dtype=dtype)
             table = table.with_columns((pl.col("instance") + first_number).alias("instance"))
         tables.append(table.with_columns(_model_column(result, results)))
     return pl.concat(tables, how="diagonal")
@@ -133,12 +138,13 @@ def _renumber_events(result: ModelResult, first: dict[str, int]) -> pl.DataFrame
     """Events of a model with the numbers that its instances have in the whole run, also in texts.
     first: number of the first instance of each role. Events of the machine stay unchanged."""
     event_rows = result.tables["events"].to_dicts()
-    for row in event_rows:
-        if row["instance"] is not None:
-            name_pattern = rf"\b{row['role']} {row['instance']}\b"
-            row["instance"] += first[row["role"]]
+    for event_row in event_rows:
+        if event_row["instance"] is not None:
+            name_pattern = rf"\b{event_row['role']} {event_row['instance']}\b"
+            event_row["instance"] += first[event_row["role"]]
             for column in ("element", "detail"):
-                row[column] = re.sub(name_pattern, f"{row['role']} {row['instance']}", row[column])
+                new_name = f"{event_row['role']} {event_row['instance']}"
+                event_row[column] = re.sub(name_pattern, new_name, event_row[column])
     return pl.DataFrame(event_rows, schema=result.tables["events"].schema)
 
 
@@ -162,8 +168,8 @@ def _merge_requests(results: Sequence[ModelResult], offsets: Offsets) -> pl.Data
 def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
     """Windows of the whole machine: sums of the models' columns, or means by their weights."""
     tables = [result.tables["windows"] for result in results]
-    windows = tables[0].height
-    weights_of_models = [result.mean_weights(windows) for result in results]
+    window_count = tables[0].height
+    weights_of_models = [result.mean_weights(window_count) for result in results]
     columns = {name: tables[0][name] for name in AXIS}
     for name in dict.fromkeys(name for table in tables for name in table.columns):
         if name in AXIS:
@@ -171,7 +177,7 @@ def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
         values = [
             result.tables["windows"][name].fill_null(0).to_numpy()
             if name in result.tables["windows"].columns
-            else np.full(windows, result.unrecorded_value(name))
+            else np.full(window_count, result.unrecorded_value(name))
             for result in results
         ]
         weight_name = MEANS.get(name) or ("iterations" if name.startswith("decode_") and
@@ -181,10 +187,11 @@ def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
             continue
         model_weights = [model_weight[weight_name] for model_weight in weights_of_models]
         weight_sum = sum(model_weights[1:], model_weights[0])
-        sums = sum((v * n for v, n in zip(values, model_weights, strict=True)), np.zeros(windows))
+        weighted = [value * weight for value, weight in zip(values, model_weights, strict=True)]
+        sums = sum(weighted, np.zeros(window_count))
         columns[name] = pl.Series(values=ratio(sums, weight_sum), nan_to_null=True)
     if any(table["power_w"].null_count() for table in tables):
-        columns["power_w"] = tables[0]["power_w"].clear(windows)
+        columns["power_w"] = tables[0]["power_w"].clear(window_count)
     return pl.DataFrame(columns)
 
 
@@ -225,8 +232,8 @@ def models_table(results: Sequence[ModelResult]) -> pl.DataFrame:
     """A row for each model, with the summary figures of its requests and instances."""
     model_names = [result.name for result in results]
     columns = {"model": pl.Series(model_names, dtype=pl.Enum(model_names))}
-    for key in results[0].summary:
-        figures = [result.summary[key] for result in results]
-        is_text = any(isinstance(value, str) for value in figures)
-        columns[key] = pl.Series(figures, dtype=pl.String if is_text else pl.Float64, strict=False)
+    for name in results[0].summary:
+        figures = [result.summary[name] for result in results]
+        is_text = any(isinstance(figure, str) for figure in figures)
+        columns[name] = pl.Series(figures, dtype=pl.String if is_text else pl.Float64, strict=False)
     return pl.DataFrame(columns)

@@ -34,7 +34,8 @@ INSTANCES = schema(
 
 
 def indexed_instances(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
-    """(index in the record, instance) of all instances: prefill, then others from `prefills` on."""
+    """(index in the record, instance) of all instances; other roles follow the `prefills` prefill
+    rows."""
     return [(i.index if i.role == "prefill" else prefills + i.index, i) for i in setup.instances]
 
 
@@ -46,17 +47,17 @@ def recorded_traffic(world: World) -> np.ndarray:
 
 def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     """Bytes by window, plane, class of traffic and instance; rows without bytes are left out."""
-    cells = recorded_traffic(world)[:-1]
-    width_s = world.settings.horizon_s / len(cells)
+    byte_cells = recorded_traffic(world)[:-1]
+    width_s = world.settings.horizon_s / len(byte_cells)
     pieces = []
     for column, instance in indexed_instances(setup, world.settings.prefills):
         for class_index, class_name in enumerate(w.TRAFFIC):
-            for plane, name in enumerate(w.PLANES):
-                moved_bytes = cells[:, class_index, plane, column]
+            for plane_code, plane_name in enumerate(w.PLANES):
+                moved_bytes = byte_cells[:, class_index, plane_code, column]
                 window_rows = np.flatnonzero(moved_bytes > 0.0)
                 if window_rows.size:
                     pieces.append(
-                        {"t_s": window_rows * width_s, "window_s": width_s, "plane": name,
+                        {"t_s": window_rows * width_s, "window_s": width_s, "plane": plane_name,
                          "traffic": class_name, "role": instance.role, "instance": instance.index,
                          "bytes": moved_bytes[window_rows]}
                     )  # fmt: skip
@@ -64,8 +65,8 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
 
 
 def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> list[Piece]:
-    """Which share of an instance's bytes leaves or enters each place of the machine: rows of a
-    table for every class of traffic, instance and span (t_s to end_s) between two changes of the
+    """Share of an instance's bytes that leaves or enters each place (node, or its sub-plane), as
+    rows for every class of traffic, instance and span (t_s to end_s) between two changes of the
     machine. Bytes of experts follow the tokens that dies received, averaged over the run."""
     return [
         piece
@@ -75,12 +76,13 @@ def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> l
 
 
 def shares_table(setup: Setup, pieces: Sequence[Piece]) -> pl.DataFrame:
-    """Shares of bytes by node (or sub-plane), made from the pieces of `shares_of_classes`."""
+    """Table of shares of bytes by node (or sub-plane); pieces: from `shares_of_classes`."""
     places = pl.Series(_pieces_and_places(setup, pieces)[1].astype(np.uint32))
     place_columns = {column.name: column[places] for column in _place_columns(setup.fabric)}
     other_names = [name for name in SHARES if name not in place_columns]
-    table = stack_pieces({name: SHARES[name] for name in other_names}, pieces)
-    return pl.DataFrame([place_columns[n] if n in place_columns else table[n] for n in SHARES])
+    other_columns = stack_pieces({name: SHARES[name] for name in other_names}, pieces)
+    columns = place_columns | {name: other_columns[name] for name in other_names}
+    return pl.DataFrame([columns[name] for name in SHARES])
 
 
 def _pieces_and_places(setup: Setup, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
@@ -88,14 +90,15 @@ def _pieces_and_places(setup: Setup, pieces: Sequence[Piece]) -> tuple[np.ndarra
     the ports of the RDMA and VPC planes, each place has a second number, which classes of the VPC
     plane use."""
     net, s = setup.fabric, setup.scenario
-    piece_of_row = np.repeat(np.arange(len(pieces)), [table["place"].size for table in pieces])
-    places = np.concatenate([table["place"] for table in pieces]) if pieces else piece_of_row
+    piece_of_row = np.repeat(np.arange(len(pieces)), [piece["place"].size for piece in pieces])
+    places = np.concatenate([piece["place"] for piece in pieces]) if pieces else piece_of_row
     if net.storage_ports == "nic":
-        planes = {w.SSD_READ: "vpc", w.SSD_WRITE: "vpc", w.POOL_READ: s.memory_pool.read_plane,
-                  w.POOL_WRITE: s.memory_pool.read_plane,
-                  w.KV_HAND_OFF: s.deployment.kv_transfer_plane}  # fmt: skip
-        of_vpc = [w.TRAFFIC[kind] for kind, plane in planes.items() if plane == "vpc"]
-        is_vpc_row = np.array([table["traffic"] in of_vpc for table in pieces], bool)[piece_of_row]
+        pool_plane, kv_plane = s.memory_pool.read_plane, s.deployment.kv_transfer_plane
+        plane_of_class = {w.SSD_READ: "vpc", w.SSD_WRITE: "vpc", w.POOL_READ: pool_plane,
+                          w.POOL_WRITE: pool_plane, w.KV_HAND_OFF: kv_plane}  # fmt: skip
+        vpc_classes = [w.TRAFFIC[code] for code, plane in plane_of_class.items() if plane == "vpc"]
+        is_vpc_piece = np.array([piece["traffic"] in vpc_classes for piece in pieces], bool)
+        is_vpc_row = is_vpc_piece[piece_of_row]
         places = np.where(is_vpc_row, places + len(net.places), places)
     return piece_of_row, places
 
@@ -117,8 +120,8 @@ def _place_columns(net: Network) -> list[pl.Series]:
 def _place_codes(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Index in WAYS, node, and sub-plane (0: none) of each row of `_place_columns`, i8 each."""
     plane, node, sub_plane, direction = (column.to_list() for column in _place_columns(net))
-    way_codes = [WAYS.index(pair) for pair in zip(plane, direction, strict=True)]
-    return np.array(way_codes), np.array(node), np.array([value or 0 for value in sub_plane])
+    way_codes = [WAYS.index(way) for way in zip(plane, direction, strict=True)]
+    return np.array(way_codes), np.array(node), np.array([number or 0 for number in sub_plane])
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
@@ -148,26 +151,29 @@ def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
     dies in this epoch are left out."""
     uneven_by_instance: dict[tuple[str, int], Uneven] = {}
     dies_by_seat = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
-    for number, instance in enumerate(machine.setup.instances):
+    for k, instance in enumerate(machine.setup.instances):
         dies_of_instance = dies_by_seat.get((instance.role, instance.index), ())
-        tokens_taken, dispatched = balance.tokens_of_dies(number), machine.roles[number].dispatched
-        if tokens_taken is None or dispatched is None:
+        tokens_taken, dispatch_share = balance.tokens_of_dies(k), machine.roles[k].dispatched
+        if tokens_taken is None or dispatch_share is None:
             continue
         if tokens_taken.size == len(dies_of_instance):
             node_of_die = epoch.fabric.node[epoch.fabric.dies[list(dies_of_instance)]]
-            node_factors = uneven_ends(node_of_die, epoch.fabric.nodes, tokens_taken, dispatched)
+            node_args = node_of_die, epoch.fabric.nodes, tokens_taken, dispatch_share
+            node_factors = relative_node_bytes(*node_args)
             uneven_by_instance[instance.role, instance.index] = node_factors
     return uneven_by_instance
 
 
-def uneven_ends(node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched: float) -> Uneven:
-    """(bytes that enter each node, bytes that leave it), f8[nodes] each, divided by those of an
-    even exchange.
+def relative_node_bytes(
+    node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched: float
+) -> Uneven:
+    """(bytes that enter each of `nodes` nodes, bytes that leave it), f8[nodes] each, divided by the
+    bytes of an even exchange.
 
     node i8[dies]: node of each die; tokens f8[dies]: tokens of each die's experts, in any unit.
     Every die sends an equal number of tokens, none to itself. Dispatch moves the share `dispatched`
-    of the bytes; combine moves the rest in the opposite direction. A byte is split over links as in
-    an even exchange."""
+    of the bytes; combine moves the other bytes in the opposite direction. A byte is split over
+    links as in an even exchange."""
     other_tokens = tokens.sum() - tokens
     dies_of_node = np.maximum(np.bincount(node, minlength=nodes), 1)
     received, sent = (
@@ -175,7 +181,8 @@ def uneven_ends(node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched: fl
         for amounts in (tokens, other_tokens)
     )
     into_node, out_of_node = (
-        share * received + (1.0 - share) * sent for share in (dispatched, 1.0 - dispatched)
+        received_share * received + (1.0 - received_share) * sent
+        for received_share in (dispatched, 1.0 - dispatched)
     )
     return into_node, out_of_node
 
@@ -207,23 +214,25 @@ def links_table(setup: Setup, world: World, share_pieces: Sequence[Piece]) -> pl
     order. share_pieces: pieces of `shares_of_classes`."""
     horizon_s, net = setup.scenario.horizon_s, setup.fabric
     capacities = net.once("limits of nodes", lambda: _node_bytes_per_s(net))
-    moved_bytes = _placed_bytes(setup, world, share_pieces)
+    bytes_by_way = _placed_bytes(setup, world, share_pieces)
     window_bytes = recorded_traffic(world)[:-1].sum(axis=(1, 3))
     pieces = []
-    for code, plane in enumerate(w.PLANES):
-        mean_bytes = float(window_bytes[:, code].mean())
-        peak_ratio = float(window_bytes[:, code].max()) / mean_bytes if mean_bytes > 0.0 else 0.0
+    for plane_code, plane in enumerate(w.PLANES):
+        mean_bytes = float(window_bytes[:, plane_code].mean())
+        peak_bytes = float(window_bytes[:, plane_code].max())
+        peak_ratio = peak_bytes / mean_bytes if mean_bytes > 0.0 else 0.0
         for direction in ("out", "in"):
             for sub_plane, capacity in enumerate(capacities[plane].T):
-                moved = moved_bytes[plane, direction][:, sub_plane]
-                offered = capacity * horizon_s
-                mean_use = np.divide(moved, offered, out=np.zeros_like(moved), where=offered > 0.0)
+                node_bytes = bytes_by_way[plane, direction][:, sub_plane]
+                most_bytes = capacity * horizon_s
+                is_linked, no_use = most_bytes > 0.0, np.zeros_like(node_bytes)
+                mean_use = np.divide(node_bytes, most_bytes, out=no_use, where=is_linked)
                 # A batch that lasts for several windows is recorded in one: no link carries more
                 # than its capacity, so no window is fuller than full.
                 peak_use = np.minimum(mean_use * peak_ratio, np.maximum(mean_use, 1.0))
                 pieces.append(
                     {"plane": plane, "node": np.arange(capacity.size), "direction": direction,
-                     "sub_plane": sub_plane if plane == "ub" else None, "bytes": moved,
+                     "sub_plane": sub_plane if plane == "ub" else None, "bytes": node_bytes,
                      "capacity_bytes_per_s": capacity, "utilisation_mean": mean_use,
                      "utilisation_peak": peak_use}
                 )  # fmt: skip
@@ -240,8 +249,8 @@ def _node_bytes_per_s(net: Network) -> dict[str, np.ndarray]:
     ports: tuple[tuple[Literal["rdma", "vpc"], str], ...] = (
         ("rdma", "nic"), ("vpc", net.storage_ports),
     )  # fmt: skip
-    for plane, kind in ports:
-        node_of_port = net.node[net.of_kind(kind)]
+    for plane, port_kind in ports:
+        node_of_port = net.node[net.of_kind(port_kind)]
         bytes_per_s[plane] = np.bincount(node_of_port, port_rates(net, plane), net.nodes)[:, None]
     return bytes_per_s
 
@@ -249,11 +258,13 @@ def _node_bytes_per_s(net: Network) -> dict[str, np.ndarray]:
 def _placed_bytes(
     setup: Setup, world: World, where: Sequence[Piece]
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Bytes of the run by (plane, direction), f8[nodes, sub-planes or 1]. where: pieces of
-    `shares_of_classes`, by which bytes are divided among places."""
-    net, cells = setup.fabric, recorded_traffic(world)[:-1]
-    column_of = {(i.role, i.index): c for c, i in indexed_instances(setup, world.settings.prefills)}
-    window_middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
+    """Bytes of the run at each node by (plane, direction), f8[nodes, sub-planes or 1]. where: the
+    pieces of `shares_of_classes`, by which the recorded bytes are divided among nodes."""
+    net, byte_cells = setup.fabric, recorded_traffic(world)[:-1]
+    instances = indexed_instances(setup, world.settings.prefills)
+    column_of = {(instance.role, instance.index): column for column, instance in instances}
+    window_count = len(byte_cells)
+    window_middle_s = (np.arange(window_count) + 0.5) * setup.scenario.horizon_s / window_count
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     piece_of_row, places = _pieces_and_places(setup, where)
     way_of_row, node, sub_plane = (codes_of_place[places] for codes_of_place in _place_codes(net))
@@ -266,17 +277,17 @@ def _placed_bytes(
         piece = where[class_code // len(WAYS)]
         class_key = plane, piece["traffic"], piece["role"], piece["instance"], direction
         is_within = (window_middle_s >= piece["t_s"]) & (window_middle_s < piece["end_s"])
-        bytes_by_window = _recorded_bytes(cells, column_of, class_key)
+        bytes_by_window = _recorded_bytes(byte_cells, column_of, class_key)
         share_bytes[class_code] = bytes_by_window[is_within].sum() / share_sums[class_code]
         codes_of_class.setdefault(class_key, []).append(class_code)
     # What was recorded in a window whose middle found the class without a way had one at its ends.
-    for class_key, codes in codes_of_class.items():
-        placed_bytes = float((share_bytes[codes] * share_sums[codes]).sum())
-        booked_bytes = float(_recorded_bytes(cells, column_of, class_key).sum())
+    for class_key, class_codes in codes_of_class.items():
+        placed_bytes = float((share_bytes[class_codes] * share_sums[class_codes]).sum())
+        booked_bytes = float(_recorded_bytes(byte_cells, column_of, class_key).sum())
         if booked_bytes > placed_bytes == 0.0:  # in spans that hold no window's middle
-            share_bytes[codes] = booked_bytes / share_sums[codes].sum()
+            share_bytes[class_codes] = booked_bytes / share_sums[class_codes].sum()
         elif booked_bytes > placed_bytes * (1.0 + 1e-12):
-            share_bytes[codes] *= booked_bytes / placed_bytes
+            share_bytes[class_codes] *= booked_bytes / placed_bytes
     row_bytes = share_bytes[class_of_row] * row_share
     bytes_by_way = {}
     for way_index, (plane, direction) in enumerate(WAYS):
@@ -291,26 +302,28 @@ def _recorded_bytes(
     cells: np.ndarray, column: dict[tuple[str, int], int], key: Sequence[Any]
 ) -> np.ndarray:
     """Bytes in each window of (plane, class, role, instance), the first four items of `key`,
-    f8[windows]. column: index in the record by (role, number) of an instance."""
-    plane, traffic, role, instance = key[:4]
-    cell_index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
+    f8[windows]. cells: as of `recorded_traffic`; column: index in the record by (role,
+    instance)."""
+    plane, class_name, role, instance = key[:4]
+    cell_index = w.TRAFFIC.index(class_name), w.PLANES.index(plane), column[role, instance]
     return np.asarray(cells[:, cell_index[0], cell_index[1], cell_index[2]])
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
     """A row per window and instance: queue, batch, iteration time, imbalance, exchange slowdown."""
     world = machine.world
-    sums = world.record.instances[:-1]
-    window_count = sums.shape[0]
+    window_sums = world.record.instances[:-1]
+    window_count = window_sums.shape[0]
     width_s = world.settings.horizon_s / window_count
     begin_s = np.arange(window_count) * width_s
     epochs = machine.epochs
-    epoch_row = np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1  # at a window's end
-    die_counts = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
+    epoch_starts_s = [epoch.t_s for epoch in epochs]
+    epoch_row = np.searchsorted(epoch_starts_s, begin_s + width_s) - 1  # at a window's end
+    die_counts = np.array([[len(seat.dies) for seat in epoch.seats] for epoch in epochs], np.int32)
     pieces = []
-    for number, (column, instance) in enumerate(indexed_instances(setup, world.settings.prefills)):
-        samples = sums[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
-        look_count = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
+    for k, (column, instance) in enumerate(indexed_instances(setup, world.settings.prefills)):
+        samples = window_sums[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
+        sample_count = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
         is_sampled = samples[:, w.AT_SAMPLES] > 0
         down_s = np.zeros(window_count)
         for event in log:
@@ -319,28 +332,21 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 assert event.end_s is not None  # infinite while it lasts
                 out_s = np.minimum(event.end_s, begin_s + width_s) - np.maximum(event.t_s, begin_s)
                 down_s += np.maximum(out_s, 0.0)
-        queue, running = samples[:, w.AT_QUEUE] / look_count, samples[:, w.AT_RUNNING] / look_count
+        queue = samples[:, w.AT_QUEUE] / sample_count
+        running = samples[:, w.AT_RUNNING] / sample_count
         if instance.role == "colocated":  # what waits for it waits in its prompt queue
-            queue = queue + sums[:, instance.index * w.AT_FIELDS + w.AT_QUEUE] / look_count
+            queue = queue + window_sums[:, instance.index * w.AT_FIELDS + w.AT_QUEUE] / sample_count
         passes = samples[:, w.AT_ITERATIONS]
         iteration_s = np.full(window_count, np.nan)
         np.divide(samples[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)
-        pieces.append(
-            {
-                "t_s": begin_s,
-                "window_s": width_s,
-                "role": instance.role,
-                "instance": instance.index,
-                "queue": queue,
-                "running": running,
-                "busy": np.clip(samples[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
-                "iteration_s": iteration_s,
-                "hot_factor": np.where(is_sampled, samples[:, w.AT_HOT] / look_count, np.nan),
-                "contention": np.where(is_sampled, samples[:, w.AT_CROWDED] / look_count, 1.0),
-                "up": np.clip(1.0 - down_s / width_s, 0.0, 1.0),
-                "dies": die_counts[epoch_row, number],
-            }
-        )
+        pieces.append({
+            "t_s": begin_s, "window_s": width_s, "role": instance.role, "instance": instance.index,
+            "queue": queue, "running": running, "iteration_s": iteration_s,
+            "busy": np.clip(samples[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
+            "hot_factor": np.where(is_sampled, samples[:, w.AT_HOT] / sample_count, np.nan),
+            "contention": np.where(is_sampled, samples[:, w.AT_CROWDED] / sample_count, 1.0),
+            "up": np.clip(1.0 - down_s / width_s, 0.0, 1.0), "dies": die_counts[epoch_row, k],
+        })  # fmt: skip
     return stack_pieces(INSTANCES, pieces, gaps=True)
 
 
@@ -349,22 +355,24 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
     settings, record = machine.world.settings, machine.world.record
     if not record.servers.any():
         return {}
-    windows, pools = record.windows.shape[0] - 1, setup.memory_pools
-    width_s = settings.horizon_s / windows
+    window_count, pool_count = record.windows.shape[0] - 1, setup.memory_pools
+    width_s = settings.horizon_s / window_count
     pieces = []
-    for pool_number in range(pools):
+    for pool_number in range(pool_count):
         nodes = np.array(machine.setup.pool_nodes(pool_number), np.int32)
-        blocks, delay_s = (column[:-1].reshape(windows, pools, -1)[:, pool_number, : nodes.size]
-                         for column in (record.servers, record.held))  # fmt: skip
+        read_blocks, delay_s = (
+            column[:-1].reshape(window_count, pool_count, -1)[:, pool_number, : nodes.size]
+            for column in (record.servers, record.held)
+        )
         server_columns = {
-            "t_s": np.repeat(np.arange(windows) * width_s, nodes.size),
-            "window_s": np.full(blocks.size, width_s),
-            "node": np.tile(nodes, windows),
-            "read_bytes": blocks.reshape(-1) * settings.block_bytes,
+            "t_s": np.repeat(np.arange(window_count) * width_s, nodes.size),
+            "window_s": np.full(read_blocks.size, width_s),
+            "node": np.tile(nodes, window_count),
+            "read_bytes": read_blocks.reshape(-1) * settings.block_bytes,
             "held_s": delay_s.reshape(-1),
         }
         pieces.append(pl.DataFrame(server_columns))
-    if pools == 1:
+    if pool_count == 1:
         return {"servers": pieces[0]}
     key_columns = ["t_s", "window_s", "node"]
     return {"servers": pl.concat(pieces).group_by(key_columns, maintain_order=True).sum()}

@@ -30,10 +30,10 @@ from twin.policies.memory_pool import (
 @kernel
 def pool_row(world: World, p: int, i: int) -> int:
     """Row, in the tables of memory pools, of request i's blocks for prefill instance p."""
-    row = int(world.prefill.pool[p])
+    table_row = int(world.prefill.pool[p])
     if world.settings.namespaces > 1:
-        return row * world.settings.namespaces + tenant_of(world, i)
-    return row
+        return table_row * world.settings.namespaces + tenant_of(world, i)
+    return table_row
 
 
 @kernel
@@ -42,9 +42,9 @@ def set_pool_clock(world: World, p: int, now_s: float) -> None:
     if world.settings.pool_enabled:
         namespaces = world.settings.namespaces
         first_row = world.prefill.pool[p] * namespaces
-        for row in range(first_row, first_row + namespaces):
-            set_clock(world.pool, row, now_s)
-            set_clock(world.ssd, row, now_s)
+        for table_row in range(first_row, first_row + namespaces):
+            set_clock(world.pool, table_row, now_s)
+            set_clock(world.ssd, table_row, now_s)
 
 
 @kernel
@@ -53,11 +53,11 @@ def cached_tokens(world: World, p: int, i: int, hbm_blocks: int) -> int:
     blocks, which its HBM has, and those that it would read from the memory pool."""
     settings, request, hits = world.settings, world.request, hbm_blocks
     if settings.pool_enabled and world.prefill.pool_open[p]:
-        row, turn = pool_row(world, p, i), turn_of(world, i)
+        pool, turn_row = pool_row(world, p, i), turn_of(world, i)
         ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
-        hits = matched_blocks(world.pool, world.ssd, ssd_open, row, request, turn, hbm_blocks)
+        hits = matched_blocks(world.pool, world.ssd, ssd_open, pool, request, turn_row, hbm_blocks)
         if ssd_open and hits > hbm_blocks and not is_worth_reading(world, p, i, hits, hbm_blocks):
-            hits = matched_blocks(world.pool, world.ssd, False, row, request, turn, hbm_blocks)
+            hits = matched_blocks(world.pool, world.ssd, False, pool, request, turn_row, hbm_blocks)
         if hits > hbm_blocks and not is_worth_reading(world, p, i, hits, hbm_blocks):
             hits = hbm_blocks
     # The last token is always computed: its logits give the first answer token.
@@ -67,7 +67,8 @@ def cached_tokens(world: World, p: int, i: int, hbm_blocks: int) -> int:
 
 @kernel
 def is_worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> bool:
-    """Whether instance p reads request i's blocks hbm_blocks..blocks - 1 as fast as it computes."""
+    """Whether instance p reads request i's blocks hbm_blocks..blocks - 1 at least as fast as it
+    would compute them."""
     settings, prefill = world.settings, world.prefill
     read_tokens = float((blocks - hbm_blocks) * settings.block_tokens)
     read_s = settings.fetch_latency_s + read_tokens * prefill.ahead_s_per_token[p]
@@ -80,9 +81,10 @@ def is_worth_reading(world: World, p: int, i: int, blocks: int, hbm_blocks: int)
 
 @kernel
 def count_ssd_blocks(world: World, p: int, i: int, blocks: int, hbm_blocks: int) -> int:
-    """Number of blocks hbm_blocks..blocks - 1 of request i only on SSD in instance p's pool."""
-    row = pool_row(world, p, i)
-    return count_absent(world.pool, row, world.request, turn_of(world, i), blocks, hbm_blocks)
+    """Number of request i's blocks hbm_blocks..blocks - 1 that only the SSD tier of instance p's
+    memory pool holds."""
+    table_row = pool_row(world, p, i)
+    return count_absent(world.pool, table_row, world.request, turn_of(world, i), blocks, hbm_blocks)
 
 
 @kernel
@@ -91,14 +93,14 @@ def count_reads(world: World, p: int, i: int, cached: int, hbm_blocks: int) -> i
     as read by prefill instance p from their memory servers. Blocks that only the SSD tier has are
     put into DRAM; returns their number."""
     streams = world.streams
-    blocks = -(-cached // world.settings.block_tokens)
+    last_block = -(-cached // world.settings.block_tokens)
     add_requested_blocks(
-        world.request, turn_of(world, i), blocks, hbm_blocks, streams.answers[p], streams.parts[p],
-        streams.home[p], streams.requested[p],
+        world.request, turn_of(world, i), last_block, hbm_blocks, streams.answers[p],
+        streams.parts[p], streams.home[p], streams.requested[p],
     )  # fmt: skip
-    ssd_blocks = count_ssd_blocks(world, p, i, blocks, hbm_blocks)
+    ssd_blocks = count_ssd_blocks(world, p, i, last_block, hbm_blocks)
     if ssd_blocks > 0:
-        use_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
+        use_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), last_block)
     return ssd_blocks
 
 
@@ -115,21 +117,21 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
     drop_stream(world, read_stream, now_s)
     begin_s = now_s + settings.fetch_latency_s
     begin_s += prefill.batch_reads[p] * prefill.ahead_s_per_token[p]
-    left_bytes = prefill.batch_reads[p] * prefill.read_bytes_per_token[p]
+    read_bytes = prefill.batch_reads[p] * prefill.read_bytes_per_token[p]
     streams.since_s[read_stream] = begin_s
     set_server_loads(world, p)
     server_count = streams.requested.shape[1]
-    for k in range(server_count):
-        if streams.requested[p, k] > 0:
-            server_row, blocks = prefill.pool[p] * server_count + k, float(streams.requested[p, k])
-            add_at(record.servers, now_s, server_row, blocks, settings)
-    streams.rate[read_stream] = new_read_rate(world, p, begin_s, left_bytes)
-    streams.left_bytes[read_stream] = left_bytes
+    for server in range(server_count):
+        if streams.requested[p, server] > 0:
+            server_row = prefill.pool[p] * server_count + server
+            add_at(record.servers, now_s, server_row, float(streams.requested[p, server]), settings)
+    streams.rate[read_stream] = new_read_rate(world, p, begin_s, read_bytes)
+    streams.left_bytes[read_stream] = read_bytes
     list_stream(world, read_stream)
-    prefill.fetched_bytes[p] += left_bytes
+    prefill.fetched_bytes[p] += read_bytes
     prefill.read_end_s[p] = batch_read_end_s(world, p)
     streams.hot[p] = hot_server(world, p)
-    streams.even_s[p] = begin_s + left_bytes / prefill.read_bytes_per_s[p]
+    streams.even_s[p] = begin_s + read_bytes / prefill.read_bytes_per_s[p]
 
 
 @kernel
@@ -171,20 +173,20 @@ def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) ->
     settings = world.settings
     dram_blocks, ssd_blocks = blocks_stored(world, p)
     new_blocks = (w.WRITES, dram_blocks - before[0]), (w.ARCHIVES, ssd_blocks - before[1])
-    for kind, block_count in new_blocks:
+    for stream_kind, block_count in new_blocks:
         if block_count > 0:
             new_bytes = block_count * settings.block_bytes
-            add_to_stream(world, kind * settings.prefills + p, now_s, new_bytes)
+            add_to_stream(world, stream_kind * settings.prefills + p, now_s, new_bytes)
 
 
 @kernel
 def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
     """Store the blocks of request i's first `tokens` tokens in both tiers of instance p's pool."""
     request, blocks = world.request, tokens // world.settings.block_tokens
-    row, turn = pool_row(world, p, i), turn_of(world, i)
-    use_chain(world.pool, row, request, turn, blocks)
+    table_row, turn_row = pool_row(world, p, i), turn_of(world, i)
+    use_chain(world.pool, table_row, request, turn_row, blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
-        use_chain(world.ssd, row, request, turn, blocks)
+        use_chain(world.ssd, table_row, request, turn_row, blocks)
 
 
 @kernel
@@ -211,7 +213,7 @@ def blocks_stored(world: World, p: int) -> tuple[int, int]:
     """Number of blocks ever stored in DRAM, and in SSD, in the rows that instance p uses."""
     namespaces, dram_blocks, ssd_blocks = world.settings.namespaces, 0, 0
     first_row = world.prefill.pool[p] * namespaces
-    for row in range(first_row, first_row + namespaces):
-        dram_blocks += world.pool.used[row] + world.pool.evicted[row]
-        ssd_blocks += world.ssd.used[row] + world.ssd.evicted[row]
+    for table_row in range(first_row, first_row + namespaces):
+        dram_blocks += world.pool.used[table_row] + world.pool.evicted[table_row]
+        ssd_blocks += world.ssd.used[table_row] + world.ssd.evicted[table_row]
     return dram_blocks, ssd_blocks

@@ -46,8 +46,8 @@ def tables(
     setup: Setup, machine: Machine, balance: Balance, log: list[Event], limits: dict[str, float],
     stamps: Mapping[str, np.ndarray], present: Present,
 ) -> dict[str, pl.DataFrame]:  # fmt: skip
-    """All tables of a run; requests that never arrived are left out. limits: capacities per second;
-    stamps: of requests, by column; present: which instances there were over time."""
+    """All tables of a run, by name, of the requests that arrived. log: events; limits: capacities
+    per second; stamps: columns from `stamps_of`; present: which instances there were over time."""
     world = machine.world
     arrived_count = stamps["arrival_s"].size
     share_pieces = movement.shares_of_classes(machine, balance, world.settings.horizon_s)
@@ -87,7 +87,7 @@ def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
 
 
 def drop_after_horizon(stamps: np.ndarray, horizon_s: float) -> np.ndarray:
-    """A column of stamps with those after the horizon set to NaN, in place."""
+    """Set the stamps (s) that lie after the horizon to NaN, in place; returns the same array."""
     stamps[stamps > horizon_s] = np.nan
     return stamps
 
@@ -102,16 +102,16 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
     reasons = REASON_OF_CLIENTS if may_leave else REASON
     status_names = STATUS_OF_CLIENTS.categories.to_list()
     index_of_code = np.array([status_names.index(name) for name in w.STATUS_NAMES], np.uint8)
-    ranks = world.settings.decode_ranks
-    rank_of = request.rank[:arrived]
+    ranks_each = world.settings.decode_ranks
+    rank_of_row = request.rank[:arrived]
     return pl.DataFrame(
         {
             "request_id": np.arange(arrived, dtype=np.int32),
             **stamps_s,
             **{name: getattr(request, name)[:arrived] for name in PLAIN_COLUMNS},
             "prefill_instance": _index_series(request.prefill_instance[:arrived]),
-            "decode_instance": _index_series(rank_of // ranks),  # of no rank: -1
-            "decode_rank": _index_series(np.where(rank_of < 0, -1, rank_of % ranks)),
+            "decode_instance": _index_series(rank_of_row // ranks_each),  # of no rank: -1
+            "decode_rank": _index_series(np.where(rank_of_row < 0, -1, rank_of_row % ranks_each)),
             "preemptions": request.preemptions[:arrived],
             "retries": request.retries[:arrived],
             "status": pl.Series(values=index_of_code[request.status[:arrived]]).cat.to(statuses),
@@ -123,18 +123,20 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
 def client_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
     """Series of each request's tenant, attempt and turn; [] without tenants and dynamic rows."""
     settings, tenants = world.settings, setup.scenario.tenants
-    turn_of = world.request.turn[:arrived] if settings.dynamic else np.arange(arrived)
+    turn_of_row = world.request.turn[:arrived] if settings.dynamic else np.arange(arrived)
     series = []
     if tenants:
-        tenant_of = world.gate.tenant[turn_of] if len(tenants) > 1 else np.zeros(arrived, np.int8)
+        tenants_by_row = np.zeros(arrived, np.int8)
+        if len(tenants) > 1:
+            tenants_by_row = world.gate.tenant[turn_of_row]
         tenant_names = pl.Enum([tenant.name for tenant in tenants])
-        series.append(pl.Series("tenant", tenant_of.astype(np.uint8)).cat.to(tenant_names))
+        series.append(pl.Series("tenant", tenants_by_row.astype(np.uint8)).cat.to(tenant_names))
     if settings.dynamic:
         turns_after = turns_left(world.turn.following)
         series += [
             pl.Series("attempt", world.request.attempt[:arrived]),
-            pl.Series("asked_s", world.turn.asked_s[turn_of]),
-            pl.Series("turns_left", turns_after[turn_of]),
+            pl.Series("asked_s", world.turn.asked_s[turn_of_row]),
+            pl.Series("turns_left", turns_after[turn_of_row]),
         ]
     return series
 
@@ -156,7 +158,8 @@ def _index_series(column: np.ndarray) -> pl.Series:
 def windows_table(
     setup: Setup, world: World, arrived: int, limits: dict[str, float], present: Present
 ) -> pl.DataFrame:
-    """One row per window: counts, rates, means, use of `limits` (capacities per second), watts."""
+    """Table with a row per window: counts, rates, means, use of `limits` (capacities per second),
+    watts. arrived: number of requests."""
     sums = world.record.windows[:-1]
     window_count = sums.shape[0]
     width_s = world.settings.horizon_s / window_count
@@ -186,7 +189,8 @@ def windows_table(
         operator_s = sums[:, w.FIRST_OPERATOR + k]
         if operator_s.any() or not OPERATORS[operator].optional:
             columns[f"decode_{operator}_s"] = ratio(operator_s, sums[:, w.ITERATIONS])
-    return pl.DataFrame({k: pl.Series(values=v, nan_to_null=True) for k, v in columns.items()})
+    series = {name: pl.Series(values=column, nan_to_null=True) for name, column in columns.items()}
+    return pl.DataFrame(series)
 
 
 def _power_w(
@@ -203,7 +207,7 @@ def _power_w(
     cube_and_hbm = columns["cube_utilisation"], columns["hbm_utilisation"]
     if len(setup.roles_by_npu) > 1:
         (cube_use, hbm_use), (decode_cube_use, decode_hbm_use) = (
-            [work / (columns["window_s"] * peak_per_s) for work, peak_per_s in amounts_of_pool]
+            [amount / (columns["window_s"] * peak_per_s) for amount, peak_per_s in amounts_of_pool]
             for amounts_of_pool in pool_amounts(setup, sums).values()
         )
         npu_w = setup.power["prefill"].drawn_w(prefill_busy, cube_use, hbm_use, cube_use)
@@ -223,21 +227,24 @@ def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amou
     recorded number of batches, all of their mean size."""
     costs, batches = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
     mean_tokens = (sums[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
-    hbm_bytes = batches * np.array([prefill_hbm_bytes(costs.prefill, size) for size in mean_tokens])
+    batch_bytes = [prefill_hbm_bytes(costs.prefill, tokens) for tokens in mean_tokens]
+    hbm_bytes = batches * np.array(batch_bytes)
     flops = sums[:, w.PREFILL_FLOPS]
     decode_bytes = np.maximum(sums[:, w.HBM_BYTES] - hbm_bytes, 0.0)
     pool_work = {"prefill": (flops, hbm_bytes), "decode": (sums[:, w.FLOPS] - flops, decode_bytes)}
     peaks = {role: capacities(setup, (role,)) for role in pool_work}
     return {
-        role: ((computed, peaks[role]["cube"]), (moved_bytes, peaks[role]["hbm"]))
-        for role, (computed, moved_bytes) in pool_work.items()
+        role: ((pool_flops, peaks[role]["cube"]), (moved_bytes, peaks[role]["hbm"]))
+        for role, (pool_flops, moved_bytes) in pool_work.items()
     }
 
 
 def _events_by_window(
     world: World, at_start: int, arrived: int, count: int
 ) -> dict[str, np.ndarray]:
-    """Arrivals, ends, mean TTFT and TPOT (s) of each window, [count] each, from stamps."""
+    """Numbers of requests that arrived and ended, mean TTFT and TPOT (s) of each of `count`
+    windows, f8[count] each, from stamps of `arrived` requests. The first `at_start` were in
+    progress at time zero: they count as no arrivals and have no TTFT."""
     request, horizon_s, rows = world.request, world.settings.horizon_s, slice(arrived)
     arrival_s, first_s, finish_s = (
         column[rows] for column in (request.arrival_s, request.transfer_end_s, request.finish_s)
@@ -286,9 +293,9 @@ def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
 
 
 def operators_table(world: World) -> pl.DataFrame:
-    """Steady-state seconds by operator, of decode iterations and of prefill batches."""
+    """Table of steady-state seconds of each operator, in decode iterations and prefill batches."""
     steady_row = world.record.windows[-1]
-    rows, decode_s = [], steady_row[w.FIRST_OPERATOR :]
+    table_rows, decode_s = [], steady_row[w.FIRST_OPERATOR :]
     prefill_s = decode_s[len(DECODE_OPERATORS) :]
     for phase, names, times_s, pass_count in (
         ("decode", DECODE_OPERATORS, decode_s, steady_row[w.ITERATIONS]),
@@ -300,12 +307,14 @@ def operators_table(world: World) -> pl.DataFrame:
         for k in shown:
             time_share = float(times_s[k]) / total_s if total_s > 0 else 0.0
             pass_s = float(times_s[k] / pass_count) if pass_count > 0 else 0.0
-            rows.append((phase, names[k], float(times_s[k]), time_share, pass_s, float(pass_count)))
-    return pl.DataFrame(rows, schema=OF_OPERATORS, orient="row")
+            figures = float(times_s[k]), time_share, pass_s, float(pass_count)
+            table_rows.append((phase, names[k], *figures))
+    return pl.DataFrame(table_rows, schema=OF_OPERATORS, orient="row")
 
 
 def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
-    """One row per die of every instance: steady-state means of its rank, its load of experts."""
+    """Table with a row per die of every instance: steady-state means of its rank, its expert
+    load."""
     settings = world.settings
     steady_s, half_page = settings.horizon_s - settings.warmup_s, 0.5 * settings.page_tokens
     net, pieces = setup.fabric, []

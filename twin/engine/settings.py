@@ -29,7 +29,7 @@ class Source:
     def __init__(self, setup: Setup) -> None:
         """Derive from a set-up the values that several numbers of the run need."""
         self.setup, s = setup, setup.scenario
-        self.s, self.d, self.costs, pool = s, s.deployment, setup.costs, s.memory_pool
+        self.s, self.d, self.costs, memory_pool = s, s.deployment, setup.costs, s.memory_pool
         self.prefill, self.decode = setup.of_role("prefill"), setup.of_role("decode")
         self.closed_loop = s.workload.arrivals == "closed_loop"
         self.patient = s.clients.timeout_s > 0.0 or s.clients.answer_timeout_s > 0.0
@@ -37,17 +37,17 @@ class Source:
         self.order = w.ORDERS[s.admission.order] if len(s.tenants) > 1 else w.FIFO
         self.colocated = self.d.mode == "colocated"
         self.prompt_row = len(self.prefill) if self.colocated else 0
-        prefill, colocated = self.d.prefill, self.d.colocated
-        self.budget = prefill.tokens_per_npu * prefill.npus_per_instance
-        self.chunk_tokens = prefill.chunk_tokens
+        prefill_pool, colocated_pool = self.d.prefill, self.d.colocated
+        self.budget = prefill_pool.tokens_per_npu * prefill_pool.npus_per_instance
+        self.chunk_tokens = prefill_pool.chunk_tokens
         if self.colocated:
-            self.budget = colocated.chunk_tokens_per_npu * colocated.npus_per_instance
+            self.budget = colocated_pool.chunk_tokens_per_npu * colocated_pool.npus_per_instance
             self.chunk_tokens = self.budget // self.decode[0].dies * setup.rank_dies
-        self.data_parallel = prefill.attention == "dp" and not self.colocated
-        self.even = prefill.dp_balance == "attention"
-        self.pooled = pool.enabled and self.d.mode != "decode_only"
-        self.several = pool.enabled and setup.memory_pools > 1
-        self.keep_answers = pool.enabled and pool.answers and bool(self.prefill)
+        self.data_parallel = prefill_pool.attention == "dp" and not self.colocated
+        self.even = prefill_pool.dp_balance == "attention"
+        self.pooled = memory_pool.enabled and self.d.mode != "decode_only"
+        self.several = memory_pool.enabled and setup.memory_pools > 1
+        self.keep_answers = memory_pool.enabled and memory_pool.answers and bool(self.prefill)
         self.block_bytes = self.costs.held_bytes(setup.requests.block_tokens)
 
     def front_code(self) -> int:
@@ -119,12 +119,12 @@ class Source:
 
 def from_scenario(kind: type[T], path: str) -> T:
     """Declare a number of the run, of type `kind`: the value of the scenario's field at `path`."""
-    return number(kind, f"{path} of the scenario.", lambda f: attrgetter(path)(f.s))
+    return number(kind, f"{path} of the scenario.", lambda source: attrgetter(path)(source.s))
 
 
 def random_key(stream: str, meaning: str) -> np.uint64:
     """Declare the key, u8, of the scenario's random stream of this name."""
-    return number(np.uint64, meaning, lambda f: stream_key(f.s.seed, stream))
+    return number(np.uint64, meaning, lambda source: stream_key(source.s.seed, stream))
 
 
 class Settings(Columns):

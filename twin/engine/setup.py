@@ -154,8 +154,8 @@ class Setup:
     def kv_cells(self) -> int:
         """Number of prefix caches of an instance that computes prompts: parts of it that hold the
         KV of whole prompts; 1 without such instances."""
-        role = self.costs.prefilling_role
-        return kv_holders(role.pool, role.dies) if role else 1
+        prefilling_role = self.costs.prefilling_role
+        return kv_holders(prefilling_role.pool, prefilling_role.dies) if prefilling_role else 1
 
     @property
     def namespaces(self) -> int:
@@ -201,7 +201,7 @@ class Setup:
             return [1.0]
         pool_shares = [tenant.pool_share for tenant in self.scenario.tenants]
         default_share = max(0.0, 1.0 - sum(pool_shares)) / max(pool_shares.count(0.0), 1)
-        return [share or default_share for share in pool_shares]
+        return [pool_share or default_share for pool_share in pool_shares]
 
     @property
     def pool_blocks(self) -> int:
@@ -291,7 +291,8 @@ def set_up(
     in_progress = residents(priced, requests)
     requests = with_residents(requests, in_progress, scenario.workload.arrivals == "closed_loop")
     _refuse_too_large(priced_setup, requests)
-    notes = [f"{numbered(n, 'request')}: {why}" for why, n in sorted(requests.counts.items()) if n]
+    counted_causes = sorted(requests.counts.items())
+    notes = [f"{numbered(count, 'request')}: {cause}" for cause, count in counted_causes if count]
     notes += [*requests.notes, *placement.moved, *remarks(scenario), *costs.remarks]
     stack = scenario.deployment.stack
     scheduler = stack_facts(facts, stack, "schedulers")
@@ -302,10 +303,10 @@ def set_up(
         for role, share in costs.deployed.clocks.items()
         if share < 1.0
     ]
-    process = x.start_process(parts.routed, counts)
-    topics = x.topics_of(process, requests.arrival_s, requests.session, scenario.seed)
+    popularity = x.start_process(parts.routed, counts)
+    topic_of_row = x.topics_of(popularity, requests.arrival_s, requests.session, scenario.seed)
     return replace(
-        priced_setup, requests=requests, notes=notes, process=process, topics=topics,
+        priced_setup, requests=requests, notes=notes, process=popularity, topics=topic_of_row,
         residents=in_progress,
     )  # fmt: skip
 
@@ -318,12 +319,12 @@ def set_up_models(
     if not scenario.models:
         return [set_up(scenario, facts, trace, counts)]
     scenarios, names, setups = split_models(scenario), model_names(scenario), []
-    for number, (model_scenario, name) in enumerate(zip(scenarios, names, strict=True)):
+    for model_number, (model_scenario, name) in enumerate(zip(scenarios, names, strict=True)):
         try:
-            trace_and_counts = (None, None) if number else (trace, counts)
+            trace_and_counts = (None, None) if model_number else (trace, counts)
             setups.append(set_up(model_scenario, facts, *trace_and_counts))
         except ValueError as error:
-            if number == 0:  # its fields, and the machine's, are the scenario's own
+            if model_number == 0:  # its fields, and the machine's, are the scenario's own
                 raise
             raise type(error)(f"{name}: {error}") from error
     owner_of: dict[int, tuple[str, str, int]] = {}
@@ -333,9 +334,9 @@ def set_up_models(
         if conflicting := {die for die in shared_dies if owner_of[die][2] != owner}:
             first_die = min(conflicting)
             two_seats = owner_of[first_die], seat_of_die[first_die]
-            instances = [f"{instance} of {model}" for model, instance, _ in two_seats]
+            seat_names = [f"{instance} of {model}" for model, instance, _ in two_seats]
             raise ScenarioError(
-                f"{instances[0]} and {instances[1]} would sit on one NPU: give the latter model "
+                f"{seat_names[0]} and {seat_names[1]} would sit on one NPU: give the latter model "
                 "a later deployment.first_npu, let the former's deployment.placement be packed, or "
                 "take back an edit of the supernode"
             )
@@ -379,7 +380,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     cell_count = len(setup.of_role("prefill")) * setup.kv_cells
     cell_count *= int(replace(setup, requests=requests).in_hbm)
     rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)
-    sizes = {
+    part_bytes = {
         f"{rows:,} requests": BYTES_PER_REQUEST * rows * (1 + scenario.clients.retries),
         f"{blocks:,} distinct KV blocks in {pool_count} memory pool(s)":
             BYTES_PER_BLOCK * blocks * pool_count * int(pool.enabled),
@@ -389,12 +390,12 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
             BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * reader_count * server_count,
         f"a graph of {setup.fabric.dies.size:,} dies": BYTES_PER_DIE * setup.fabric.dies.size,
     }  # fmt: skip
-    total_bytes = sum(sizes.values())
+    total_bytes = sum(part_bytes.values())
     if total_bytes > MOST_BYTES:
         raise ScenarioError(
             f"this run would need about {total_bytes / 1e9:.3g} GB of memory, more than "
-            f"{MOST_BYTES / 1e9:.0f} GB, mostly for {max(sizes, key=sizes.__getitem__)}: shorten "
-            "horizon_s, lower the request rate, or take larger blocks or fewer instances"
+            f"{MOST_BYTES / 1e9:.0f} GB, mostly for {max(part_bytes, key=part_bytes.__getitem__)}: "
+            "shorten horizon_s, lower the request rate, or take larger blocks or fewer instances"
         )
 
 
@@ -403,7 +404,7 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
     Raises ScenarioError above MOST_REQUESTS."""
     scenario = setup.scenario
     mean_input, mean_output, *_ = mean_lengths(scenario.workload, facts)
-    clients = scenario.workload.concurrency
+    client_count = scenario.workload.concurrency
     shortest_stay_s = scenario.workload.think_s + scenario.front_end.service_ms * 1e-3
     if scenario.deployment.mode == "prefill_only":
         pass_s = prefill_batch_s(
@@ -422,10 +423,10 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
         decode = scenario.deployment.decode
         tokens_per_pass = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
         shortest_stay_s += pass_s * mean_output / tokens_per_pass
-    request_count = clients * (math.ceil(scenario.horizon_s / max(shortest_stay_s, 1e-3)) + 2)
+    request_count = client_count * (math.ceil(scenario.horizon_s / max(shortest_stay_s, 1e-3)) + 2)
     if request_count > MOST_REQUESTS:
         raise ScenarioError(
-            f"a closed loop of {clients:,} clients over {scenario.horizon_s:g} s may make "
+            f"a closed loop of {client_count:,} clients over {scenario.horizon_s:g} s may make "
             f"{request_count:,} requests, more than {MOST_REQUESTS:,}: shorten horizon_s"
         )
     return request_count

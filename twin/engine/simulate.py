@@ -97,13 +97,13 @@ class Unfolding:
         window_sums = world.record.windows[:-1]
         token_field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
         tokens_so_far = float(window_sums[:, token_field].sum())
-        for name, value in (
+        for curve_name, point in (
             ("t_s", now_s),
             ("ttft_s", _mean(first_s[has_first] - request.arrival_s[rows][has_first])),
             ("tpot_s", _mean(tpot_s) if world.settings.has_decode else None),
             ("tokens_per_s", (tokens_so_far - self._tokens) / span_s),
         ):
-            self.points[name].append(value)
+            self.points[curve_name].append(point)
         self._tokens = tokens_so_far
         unfinished = np.flatnonzero(~((finish_s <= now_s) | (request.status[rows] >= w.REJECTED)))
         self._low += int(unfinished[0]) if unfinished.size else len(finish_s)
@@ -136,7 +136,8 @@ class Running:
         return self.machine.world
 
     def conclude(self) -> None:
-        """End the run at its horizon; the memory pool is checked and freed before tables."""
+        """End the run at its horizon; check the memory pool and prefix caches and free their memory
+        before tables are made."""
         record_unfinished(self.world)
         self.balance.record_final_loads(self.world.settings.horizon_s)
         self.pool_check = invariants.pool_consistent(self.world)
@@ -159,8 +160,8 @@ def simulate(
     results = list(map(conclude_model, model_names(scenario), setups, models))
     if len(results) > 1:
         return conclude_together(scenario, results, facts)
-    (model,) = results
-    return _make_run(scenario, facts, model.summary, model.tables, model.checks, model.notes)
+    (result,) = results
+    return _make_run(scenario, facts, result.summary, result.tables, result.checks, result.notes)
 
 
 def run_models(
@@ -221,7 +222,7 @@ def request_counts(world: World) -> dict[str, float]:
 
 
 def conclude_model(name: str, setup: Setup, model: Running) -> ModelResult:
-    """Tables, figures, checks and notes of a model whose run has reached the horizon."""
+    """Tables, figures, checks and notes of the model `name`, whose run has reached the horizon."""
     world = model.machine.world
     capacities = recorder.capacities(setup)
     stamps = recorder.stamps_of(world, int(world.record.counters[w.ARRIVED]))
@@ -248,7 +249,8 @@ def conclude_model(name: str, setup: Setup, model: Running) -> ModelResult:
 
 
 def conclude_together(s: Scenario, results: Sequence[ModelResult], facts: Facts) -> Run:
-    """The run of several models on one machine; its table `models` has the figures of each."""
+    """Merge the results of several models on one machine into one run; its table `models` has the
+    figures of each model."""
     tables, observed = merge_tables(s, results), tuple(result.observed for result in results)
     pool_sizes = np.array([result.pool_gb_per_node for result in results])
     summary = summarise(
@@ -293,7 +295,8 @@ def _make_run(
 
 
 def little_law_gap(world: World) -> float:
-    """Relative gap between sampled request-seconds inside and the sum of stays from stamps."""
+    """Relative difference of request-seconds in the system by samples at step ends and by
+    stamps."""
     request_samples = float(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     arrived = int(world.record.counters[w.ARRIVED])
     arrival_s, end_s = world.request.arrival_s[:arrived], invariants.end_times(world, arrived)
@@ -312,7 +315,8 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     moved_bytes = byte_cells.sum(axis=(1, 3))[-1]
     totals |= {f"{name}_amount": float(moved_bytes[plane]) for plane, name in enumerate(w.PLANES)}
     bytes_by_traffic = byte_cells.sum(axis=(2, 3))[-1].tolist()
-    totals |= {f"{name}_moved": b for name, b in zip(w.TRAFFIC, bytes_by_traffic, strict=True)}
+    named_bytes = zip(w.TRAFFIC, bytes_by_traffic, strict=True)
+    totals |= {f"{name}_moved": class_bytes for name, class_bytes in named_bytes}
     totals["block_bytes"] = world.settings.block_bytes
     totals["block_tokens"] = float(world.settings.block_tokens)
     totals["inside"] = float(steady_row[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
@@ -325,11 +329,11 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
             totals |= {prefix + name: float(value) for name, value in asdict(power).items()}
     if len(setup.roles_by_npu) > 1:
         for role, amounts_and_limits in recorder.pool_amounts(setup, steady_row[None]).items():
-            for unit, (flops_or_bytes, limit) in zip(
+            for resource, (flops_or_bytes, limit) in zip(
                 ("cube", "hbm"), amounts_and_limits, strict=True
             ):
-                totals[f"{role}.{unit}_amount"] = float(flops_or_bytes[0])
-                totals[f"{role}.{unit}_capacity"] = limit
+                totals[f"{role}.{resource}_amount"] = float(flops_or_bytes[0])
+                totals[f"{role}.{resource}_capacity"] = limit
     totals |= {f"{role}_clock": clock for role, clock in setup.costs.deployed.clocks.items()}
     totals["at_start"] = float(setup.at_start)
     totals["finished"] = float(counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL])
@@ -346,7 +350,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
 
 
 def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
-    """Sentences that a reader of the figures has to know: what they leave out, what is rough."""
+    """Sentences that say what the run's figures leave out and which figures are rough."""
     s = setup.scenario
     notes = []
     if s.warmup_s > 0:

@@ -82,14 +82,14 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     snapshots = []
     for instance_number in range(instance_count):
         if instance_number > 0:
-            arrivals_each = steady_state.rate_req_per_s * steady_state.iteration_s
+            pass_arrivals = steady_state.rate_req_per_s * steady_state.iteration_s
             iterations = steady_state.reserved_s / steady_state.iteration_s
             iterations_apart = int(APART * steady_state.life) + 1
-            run_population(steady_state.population, 0, iterations_apart, arrivals_each, iterations)
+            run_population(steady_state.population, 0, iterations_apart, pass_arrivals, iterations)
         snapshots.append(_requests_inside(steady_state, instance_number * ranks_each))
     request_columns = [np.concatenate(pieces) for pieces in zip(*snapshots, strict=True)]
     if is_closed:  # no more than there are clients
-        request_columns = [column[: scenario.workload.concurrency] for column in request_columns]
+        request_columns = [values[: scenario.workload.concurrency] for values in request_columns]
     rank, prompt_tokens, tokens_left, ready_s = request_columns
     ready_order = np.argsort(ready_s, kind="stable")
     population_req_per_s = steady_state.rate_req_per_s * instance_count

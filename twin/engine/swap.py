@@ -63,22 +63,23 @@ def swap_out(world: World, d: int, i: int) -> bool:
 def swap_in(world: World, d: int, rank: int) -> int:
     """Copy the KV of the first swapped request of a rank of decode instance d back from host
     memory, if the rank has room; returns the request or NONE. A rank without requests has room."""
-    settings, state, request = world.settings, world.decode, world.request
-    request_row = state.swapped[rank, w.HEAD]
+    settings, decode, request = world.settings, world.decode, world.request
+    request_row = decode.swapped[rank, w.HEAD]
     if request_row == w.NONE:
         return w.NONE
     tokens = float(request.input_tokens[request_row] + request.emitted[request_row])
-    used_tokens = state.context[rank] + state.reserved_tokens[rank] - state.swapped_tokens[rank]
-    half_pages = 0.5 * settings.page_tokens * (state.requests[rank] + 1)
+    used_tokens = decode.context[rank] + decode.reserved_tokens[rank] - decode.swapped_tokens[rank]
+    half_pages = 0.5 * settings.page_tokens * (decode.requests[rank] + 1)
     used_tokens += half_pages - shared_tokens(world, rank)
-    if state.requests[rank] > 0 and used_tokens + tokens > settings.swap_share * state.kv_tokens[d]:
+    most_tokens = settings.swap_share * decode.kv_tokens[d]
+    if decode.requests[rank] > 0 and used_tokens + tokens > most_tokens:
         return w.NONE
-    pop(state.swapped, rank, request.following)
+    pop(decode.swapped, rank, request.following)
     die_bytes = held_die_bytes(world, request_row)
     subtract_swapped(world, request_row)
-    state.changed[d] = 1
-    state.reserved_tokens[rank] -= tokens
-    state.swapped_bytes[rank, w.BACK] += die_bytes
+    decode.changed[d] = 1
+    decode.reserved_tokens[rank] -= tokens
+    decode.swapped_bytes[rank, w.BACK] += die_bytes
     add_copy(world, d, rank, die_bytes, 0)
     return int(request_row)
 
@@ -134,8 +135,8 @@ def begin_copies_s(world: World, d: int, now_s: float, operators: np.ndarray) ->
 @kernel
 def add_written_bytes(world: World, d: int, i: int) -> None:
     """Add the host part of the KV of request i, which joins instance d, to the next write."""
-    request, tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
-    world.decode.written[request.rank[i]] += tokens * world.costs.decode[d].demand.written_bytes
+    request, kv_tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
+    world.decode.written[request.rank[i]] += kv_tokens * world.costs.decode[d].demand.written_bytes
 
 
 @kernel

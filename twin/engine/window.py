@@ -47,8 +47,9 @@ def watch(
     scenario: Scenario, facts: Facts, span_s: tuple[float, float], most_passes: int,
     trace: TraceTable | None = None, counts: np.ndarray | None = None,
 ) -> Window:  # fmt: skip
-    """The first `most_passes` passes of each model that overlap a span of a run. The run is
-    repeated up to the span's end, so they equal those of the run. Raises what `simulate` raises."""
+    """The first `most_passes` passes of each model that overlap a span (begin, end; s) of a run.
+    The run is repeated up to the span's end, so they equal those of the run. trace, counts: as in
+    `simulate`, which raises the same."""
     setups = set_up_models(scenario, facts, trace, counts)
     most_operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
     sizes = {"passes": most_passes, "operators": most_operators}
@@ -68,25 +69,25 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
     decode_role = "colocated" if is_colocated else "decode"
     passes: dict[tuple[str, int], list[Pass]] = {}
     pass_count, setup = int(log.count[0]), model.machine.setup
-    for k in range(min(pass_count, limit)):
-        column = int(log.instance[k])
+    for log_row in range(min(pass_count, limit)):
+        column = int(log.instance[log_row])
         is_decode = column >= prefills
         seat = (decode_role, column - prefills) if is_decode else ("prefill", column)
         operator_names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
-        spent = zip(operator_names, log.operators[k].tolist(), strict=False)
-        server, reader = int(log.hot[k]), column % prefills
+        times_s = zip(operator_names, log.operators[log_row].tolist(), strict=False)
+        server, reader = int(log.hot[log_row]), column % prefills
         delay_and_node: tuple[float, int] | tuple[()] = ()
         if server >= 0:
             nodes = setup.pool_nodes(setup.pool_of[reader])
-            delay_and_node = float(log.held_s[k]), nodes[server]
+            delay_and_node = float(log.held_s[log_row]), nodes[server]
         passes.setdefault(seat, []).append(
             Pass(
-                float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
-                float(log.tokens[k]), tuple((name, op_s) for name, op_s in spent if op_s > 0),
+                float(log.begin_s[log_row]), float(log.end_s[log_row]), int(log.requests[log_row]),
+                float(log.tokens[log_row]), tuple(entry for entry in times_s if entry[1] > 0),
                 *delay_and_node,
             )
         )  # fmt: skip
-    return {seat: _shorten_passes(seat, rows, model.events) for seat, rows in passes.items()}
+    return {seat: _shorten_passes(seat, whole, model.events) for seat, whole in passes.items()}
 
 
 def _shorten_passes(seat: tuple[str, int], passes: list[Pass], events: list[Event]) -> list[Pass]:
@@ -95,5 +96,8 @@ def _shorten_passes(seat: tuple[str, int], passes: list[Pass], events: list[Even
     outages_s = [event.t_s for event in outages if (event.role, event.instance) == seat]
     if not outages_s:
         return passes
-    ends_s = [min([p.end_s, *(t for t in outages_s if p.begin_s <= t < p.end_s)]) for p in passes]
-    return [replace(p, end_s=end_s) for p, end_s in zip(passes, ends_s, strict=True)]
+    shortened = []
+    for whole in passes:
+        outages_within_s = [t_s for t_s in outages_s if whole.begin_s <= t_s < whole.end_s]
+        shortened.append(replace(whole, end_s=min([whole.end_s, *outages_within_s])))
+    return shortened

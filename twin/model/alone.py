@@ -1,6 +1,5 @@
-"""Operators as they are measured one at a time: a collective, a kernel, a stream, a profile.
-
-The same coefficients and kernels as in an iteration, for what a publication shows of them."""
+"""Operators as they are measured one at a time: a collective, a kernel, a stream, a profile. The
+same coefficients and kernels as in an iteration, for what a publication shows of them."""
 
 import math
 from dataclasses import replace
@@ -50,38 +49,39 @@ def decode_streams_s(costs: Costs, traffic: Traffic, hot: LoadCurve) -> tuple[fl
     assert role_costs is not None
     rank_dies = role_costs.pool.layer_dies
     slots = int(role_costs.slots(role_costs.pool.batch_per_npu))
-    _, context = rank_load(slots, role_costs.ranks, traffic)
-    query_half = 0.5 * decode.query_tokens
-    tokens = query_half * (slots * role_costs.ranks)
+    _, context_tokens = rank_load(slots, role_costs.ranks, traffic)
+    half_query = 0.5 * decode.query_tokens
+    tokens = half_query * (slots * role_costs.ranks)
     layer_load = layer.PassLoad(
-        query_half * slots, 0.5 * float(context[0]), query_half * slots / rank_dies, tokens,
+        half_query * slots, 0.5 * float(context_tokens[0]), half_query * slots / rank_dies, tokens,
         float(role_costs.stage_dies), *layer.die_and_link_load(decode.layout, tokens, *hot),
     )  # fmt: skip
     return layer.layer_s(decode, decode.splits[PAPER_SPLIT], layer_load)
 
 
 def attention_core_s(costs: Costs, context: float) -> float:
-    """Seconds of decode's attention core on a die for a number of context tokens, with all query
-    tokens that a request has there, without waits."""
+    """Seconds of decode's attention core on a die for `context` cached tokens and all query tokens
+    that one request has in a pass, without waits for slower dies."""
     coefficients = _layer_without_waits(costs).core
     return coefficients.fixed + coefficients.context * context
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
-    """Seconds of the grouped product of a die's `experts`, with `rows` together, without waits."""
-    grouped = _layer_without_waits(costs).experts
-    flop_per_row = grouped.flop * experts * layer.whole_tile_rows(grouped, rows / experts) / rows
-    even_product = replace(grouped, flop=flop_per_row, tile_small=0.0, tile_large=0.0)
-    return layer.expert_ffn_s(even_product, layer.used_experts(experts, rows), 0.0, rows)
+    """Seconds of a die's grouped product of `experts` experts, which share `rows` rows (tokens)
+    evenly, without waits for slower dies."""
+    expert = _layer_without_waits(costs).experts
+    s_per_row = expert.flop * experts * layer.whole_tile_rows(expert, rows / experts) / rows
+    even_expert = replace(expert, flop=s_per_row, tile_small=0.0, tile_large=0.0)
+    return layer.expert_ffn_s(even_expert, layer.used_experts(experts, rows), 0.0, rows)
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
-    """Seconds of a rank's "gather" or "scatter" (operation) of `bytes_per_die` bytes of hidden
-    states on each die, without waits."""
+    """Seconds of one collective (operation: "gather" or "scatter") of a decode rank's dies, with
+    `bytes_per_die` bytes of hidden states on each die, without waits for slower dies."""
     mode, role = _layer_without_waits(costs), costs.decode_role
     assert role is not None
-    tokens = role.pool.layer_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
-    return layer.collective_s(mode.gather if operation == "gather" else mode.scatter, tokens)
+    rank_tokens = role.pool.layer_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
+    return layer.collective_s(mode.gather if operation == "gather" else mode.scatter, rank_tokens)
 
 
 def _layer_without_waits(costs: Costs) -> LayerCosts:

@@ -1,8 +1,7 @@
-"""Attention kinds: what a layer of each projects, caches and computes, as formulas of its sizes.
-
-A kind is an entry of KINDS; a model's file names the one it has (`attention`), and Shape,
-operators and memory ask the entry. Of hybrid models some layers are of a kind of LINEAR instead
-(`linear`), which caches no tokens. Counts are those of one layer and one token."""
+"""Attention kinds: what a layer of each projects, caches and computes, as formulas of its sizes. A
+kind is an entry of KINDS; a model's file names the one it has (`attention`), and Shape, operators
+and memory ask the entry. Of hybrid models some layers are of a kind of LINEAR instead (`linear`),
+which caches no tokens. Counts are those of one layer and one token."""
 
 from __future__ import annotations
 
@@ -153,7 +152,8 @@ class Linear:
 
 
 def _kda_weights(s: Widths) -> int:
-    """Parameters of Kimi Delta Attention, with a low-rank decay and gate (arXiv 2510.26692 4)."""
+    """Parameters before the core of Kimi Delta Attention: projections with a low-rank decay and
+    gate, and a convolution (arXiv 2510.26692 section 4)."""
     rank, mixed_values = s.linear_key_dim, 2 * _key_width(s) + _value_width(s)
     direct_weights = s.hidden * (mixed_values + s.linear_value_heads + 2 * rank)
     return direct_weights + rank * (_key_width(s) + _value_width(s)) + s.linear_conv * mixed_values

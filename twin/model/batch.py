@@ -1,5 +1,4 @@
 """What a batch of prompts takes, for those who choose beforehand: routers, and who reads cached KV.
-
 The kernels that the simulation calls for every batch are called here for a few sizes."""
 
 from typing import Any
@@ -18,9 +17,9 @@ LoadCurve = tuple[NDArray[np.float64], Any]
 
 
 def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: LoadCurve) -> float:
-    """Seconds that an instance needs per prompt token that is not in the memory pool, in a full
-    batch. budget: tokens of such a batch (if colocated, of an iteration); prompt: mean tokens of a
-    prompt; hot: load of the hottest die by tokens."""
+    """Seconds that an instance saves per prompt token that it reads from the memory pool instead of
+    computing it, in a full batch. budget: tokens of such a batch (if colocated, of an iteration);
+    prompt: mean tokens of a prompt; hot: load of the hottest die by tokens."""
     pass_s = batch_s(role, budget, budget * 0.5 * prompt, hot)
     if isinstance(role.coefficients, PrefillCosts):
         return float(pass_s - prefill_hits_s(role.prefill, budget, role.operator_sink())) / budget
@@ -29,7 +28,8 @@ def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Lo
 
 
 def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: LoadCurve) -> float:
-    """Seconds of a batch of `tokens` prompt tokens with `pairs` query-key pairs, without decode."""
+    """Seconds of a batch of `tokens` prompt tokens with `pairs` query-key pairs, without decode.
+    hot: load of the hottest die by tokens."""
     operator_s = role.operator_sink()
     if isinstance(role.coefficients, PrefillCosts):
         die_tokens_pairs = tokens / role.stage_dies, pairs / role.stage_dies
@@ -43,31 +43,34 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: LoadCurve) -> flo
 def fit_batch_s(
     role: RoleCosts, budget: float, prompt: float, hot: LoadCurve
 ) -> tuple[float, float, float]:
-    """Prediction of a batch for routers, from half-full and full ones: (fixed seconds, seconds per
-    token, per query-key pair). budget: tokens of a full batch; prompt: mean tokens of a prompt."""
-    half_tokens, mean_pairs = 0.5 * budget, 0.5 * prompt
-    half_s = batch_s(role, half_tokens, half_tokens * mean_pairs, hot)
-    full_s = batch_s(role, budget, budget * mean_pairs, hot)
-    more_pairs_s = batch_s(role, budget, 2.0 * budget * mean_pairs, hot)
-    pair_s = (more_pairs_s - full_s) / (budget * mean_pairs)
-    token_s = max(0.0, (full_s - half_s) / half_tokens - pair_s * mean_pairs)
+    """(fixed seconds, seconds per token, seconds per query-key pair) by which routers predict a
+    batch, fitted to a half-full and a full batch. budget: tokens of a full batch; prompt: mean
+    tokens of a prompt; hot: load of the hottest die by tokens."""
+    half_tokens, pairs_per_token = 0.5 * budget, 0.5 * prompt
+    half_s = batch_s(role, half_tokens, half_tokens * pairs_per_token, hot)
+    full_s = batch_s(role, budget, budget * pairs_per_token, hot)
+    double_pairs_s = batch_s(role, budget, 2.0 * budget * pairs_per_token, hot)
+    pair_s = (double_pairs_s - full_s) / (budget * pairs_per_token)
+    token_s = max(0.0, (full_s - half_s) / half_tokens - pair_s * pairs_per_token)
     return max(0.0, 2.0 * half_s - full_s), token_s, max(0.0, pair_s)
 
 
 def attention_s_per_token(p: PrefillCosts, tokens: float) -> float:
-    """Seconds of a layer's attention per token of a die with `tokens`, without query-key pairs."""
+    """Seconds that one more token adds to a layer's attention and gate on a die that has `tokens`
+    tokens, without its query-key pairs."""
     products, half = (*p.before, *p.after), 0.5 * tokens
     added_s = sum(product_s(product, tokens) - product_s(product, half) for product in products)
     return float(added_s / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)
 
 
 def bytes_sent(role: RoleCosts) -> np.ndarray:
-    """Bytes per token, f8[4]: (to experts and back, and for decode's attention, within nodes; the
-    same between nodes; gathered by prefill's attention within nodes; the same between nodes)."""
+    """Bytes that dies send per token, f8[4]: to experts and back and between dies that share
+    attention, (within nodes, between nodes); then what prefill's attention gathers, (within nodes,
+    between nodes)."""
 
-    def by_distance(total_bytes: float, far_share: float) -> np.ndarray:
-        """(bytes within nodes, bytes between nodes), f8[2]; far_share: share of the latter."""
-        return total_bytes * np.array((1.0 - far_share, far_share))
+    def by_distance(total_bytes: float, off_node_share: float) -> np.ndarray:
+        """`total_bytes` divided into (bytes within nodes, bytes between nodes), f8[2]."""
+        return total_bytes * np.array((1.0 - off_node_share, off_node_share))
 
     exchange_bytes = by_distance(role.exchange_bytes_per_token, role.off_node_fraction)
     exchange_bytes += by_distance(role.rank_bytes_per_token, role.gather_off_node)

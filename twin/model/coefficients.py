@@ -1,7 +1,6 @@
-"""The coefficients that cost kernels read: what each operator takes, per pass and per row.
-
-One record per kind of instance, filled by decode_costs.py and prefill_costs.py. From the
-declarations follow compiled arrays, what slow dies or crowded links change, and causes of time."""
+"""The coefficients that cost kernels read: what each operator takes, per pass and per row. One
+record per kind of instance, filled by decode_costs.py and prefill_costs.py. From the declarations
+follow compiled arrays, what slow dies or crowded links change, and causes of time."""
 
 from twin.model.operators import operators_outside_core
 from twin.model.record import Record, carried, computed, copied, given, part, parts, record, started

@@ -1,8 +1,7 @@
-"""Time of dispatch and combine from the fabric's prices.
-
-A fixed cost (launch), a barrier whose rounds grow with the logarithm of the peers, per-message work
-of vector cores, and bytes at the rate the fabric grants. The first three are fitted to Table 7 of
-arXiv 2506.12708v2 over EP degree; other families take data/operators.toml."""
+"""Time of dispatch and combine from the fabric's prices. A fixed cost (launch), a barrier whose
+rounds grow with the logarithm of the peers, per-message work of vector cores, and bytes at the rate
+the fabric grants. The first three are fitted to Table 7 of arXiv 2506.12708v2 over EP degree; other
+families take data/operators.toml."""
 
 import math
 from collections.abc import Sequence
@@ -61,7 +60,8 @@ class HalfAllReduce:
     saved_s: float = 0.0  # by it, per byte beyond these
 
     def collective(self, moved: float, starts: float = 1.0) -> Collective:
-        """Coefficients of `starts` such halves, which together move `moved` bytes per token."""
+        """Coefficients of `starts` such halves together, in which a die moves `moved` bytes per
+        token in total."""
         beyond_tokens = starts * (self.beyond_bytes / moved)
         s_per_token = moved / self.bytes_per_s
         return Collective(starts * self.start_s, s_per_token, beyond_tokens, self.saved_s * moved)
@@ -78,8 +78,8 @@ class MoeTraffic(NamedTuple):
 
 @cached_by_network
 def exchange(net: Network, dies: Sequence[int], operation: Operation = "write") -> Exchange:
-    """All-to-all of `dies` (a range or a tuple) over the scale-up plane, or over the plane that
-    replaces it between nodes. operation: "write" or "read"."""
+    """Figures of an all-to-all among `dies` (a range or a tuple) over the scale-up plane, or over
+    the plane that replaces it between nodes. operation: "write" or "read"."""
     die_count = len(dies)
     if die_count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)
@@ -155,17 +155,18 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
     chip_name = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
     table_chip = chip_of_tables(facts, m.chip.name, "exchange")
     chip_path = f"chips.{table_chip}.operators.collective"
-    family = f"operators.{m.family}.collective"
+    family_path = f"operators.{m.family}.collective"
     is_gather = library and f"{chip_path}.gathers.dies" in facts
     kernel_path = f"{chip_path}.gathers" if is_gather else f"{chip_path}.inside"
-    halves = f"chips.{chip_name}.operators.collective.halves"
-    if f"{halves}.dies" in facts and x.nodes == 1:
-        start_s = float(np.interp(x.peers, facts[f"{halves}.dies"].value,
-                                  facts[f"{halves}.start"].list_si))  # fmt: skip
-        rate_share, large_share = (facts.si(f"{halves}.{part}") for part in ("rate", "large_rate"))
+    halves_path = f"chips.{chip_name}.operators.collective.halves"
+    if f"{halves_path}.dies" in facts and x.nodes == 1:
+        start_s = float(np.interp(x.peers, facts[f"{halves_path}.dies"].value,
+                                  facts[f"{halves_path}.start"].list_si))  # fmt: skip
+        rate_share = facts.si(f"{halves_path}.rate")
+        large_share = facts.si(f"{halves_path}.large_rate")
         link_bytes_per_s = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
-        peers_s = (x.peers - 1) * facts.si(f"{halves}.peer")
-        return _faster_kernel(link_bytes_per_s, start_s, rate_share, peers_s, large_share)
+        later_s = (x.peers - 1) * facts.si(f"{halves_path}.peer")
+        return _faster_kernel(link_bytes_per_s, start_s, rate_share, later_s, large_share)
     if f"{kernel_path}.dies" in facts and x.nodes == 1:
         die_counts = facts[f"{kernel_path}.dies"].value
         small_s, rate_share, large_start_s, large_share = (
@@ -176,9 +177,10 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
         started = 1.0 if is_gather else 0.5  # of the starts that were measured
         later_s = started * max(0.0, large_start_s - small_s)
         return _faster_kernel(link_bytes_per_s, started * small_s, rate_share, later_s, large_share)
-    if f"{family}.dies" in facts:
-        die_counts, starts_s = facts[f"{family}.dies"].value, facts[f"{family}.start"].list_si
-        return HalfAllReduce(float(np.interp(x.peers, die_counts, starts_s)), x.rate_bytes_per_s)
+    if f"{family_path}.dies" in facts:
+        die_counts = facts[f"{family_path}.dies"].value
+        start_s = float(np.interp(x.peers, die_counts, facts[f"{family_path}.start"].list_si))
+        return HalfAllReduce(start_s, x.rate_bytes_per_s)
     launch_s, round_s = launch_and_round_s(m, facts)
     return HalfAllReduce(launch_s + x.latency_s + round_s * math.log2(x.peers), x.rate_bytes_per_s)
 
@@ -215,7 +217,7 @@ def moe_traffic(
     quantise_s = m.fitted["quantise"] if m.family == "ascend" and comm.early_quantisation else 0.0
     start_s = launch_s + x.latency_s + round_s * math.log2(x.peers)
     dispatch, combine = x.dispatch or Measured(start_s, 1.0), x.combine or Measured(start_s, 1.0)
-    dispatch_rate, combine_rate = (each.gain * x.rate_bytes_per_s for each in (dispatch, combine))
+    dispatch_rate, combine_rate = (way.gain * x.rate_bytes_per_s for way in (dispatch, combine))
     remote_messages = s.top_k * x.remote
     chunked_start_s = host_s = 0.0
     if not comm.fused:
@@ -273,9 +275,9 @@ def _traffic_in_rounds(
 
     swap_s = 0.0 if apart else far_nodes * barrier_s(2)
     fixed_s = x.nodes * barrier_s(node_peers + 1) + swap_s
-    beyond_s_per_byte = far_nodes / x.beyond_bytes_per_s
-    near_s = node_peers * x.nodes / x.inside_bytes_per_s
-    s_per_byte = max(beyond_s_per_byte, near_s) if apart else beyond_s_per_byte + near_s
+    far_s_per_byte = far_nodes / x.beyond_bytes_per_s
+    near_s_per_byte = node_peers * x.nodes / x.inside_bytes_per_s
+    s_per_byte = max(far_s_per_byte, near_s_per_byte) if apart else far_s_per_byte + near_s_per_byte
     return MoeTraffic(
         Transfer(
             fixed=fixed_s + barrier_s(node_peers + 1) + barrier_s(x.nodes),

@@ -1,7 +1,5 @@
-"""All costs of a scenario's deployment, ready for the engine and for the formula.
-
-Shape, chip, fabric and deployment meet once and give coefficients for the kernels, what fits, where
-experts sit and what travels. Every iteration and the steady state read the same coefficients."""
+"""All costs of a scenario's deployment: coefficients of operators for the kernels of engine and
+formula, what fits on a die, where experts sit and what travels over the links."""
 
 import math
 from collections.abc import Mapping
@@ -148,7 +146,8 @@ class Costs:
         return 1.0 / prompt_s if prompt_s else math.inf
 
     def handed_bytes_per_s(self, port: T) -> T:
-        """Bytes/s of KV over a port of `port` bytes/s, with the time to lay the KV out anew."""
+        """KV bytes/s through a port of `port` bytes/s, if decode also writes the KV in a new
+        layout."""
         layout_rate = self.laid_out_bytes_per_s
         return port * (layout_rate / (port + layout_rate)) if math.isfinite(layout_rate) else port
 
@@ -201,7 +200,7 @@ class Costs:
 
     @staticmethod
     def _present_role(role: RoleCosts | None, name: str) -> RoleCosts:
-        """The role's costs; raises ModelError where a deployment has no such instances."""
+        """The costs `role`; raises ModelError if they are None. name: role, for the message."""
         if role is None:
             raise ModelError(f"this deployment has no {name} instances: change deployment.mode")
         return role
@@ -216,7 +215,7 @@ def build_costs(
     chip_names = [pool.chip for pool in pools.values()]  # the last decodes, if any does
     facts = [facts_of_stack(facts, deployment.stack, chip) for chip in chip_names][-1]
     shape = load_shape(facts, deployment.model)
-    its_drafter = drafter(deployment, shape, facts)  # refused before anything is placed
+    model_drafter = drafter(deployment, shape, facts)  # refused before anything is placed
     stages.refuse_bad_settings(pools.values(), shape)
     at = Deployed(
         net=net,
@@ -225,37 +224,37 @@ def build_costs(
         pools=pools,
         instances=place(scenario, net).instances,
         shape=shape,
-        drafter=its_drafter,
+        drafter=model_drafter,
         memory_pool=scenario.memory_pool,
         request_tokens=workload.input_tokens + workload.output_tokens,
         experts=stages.experts_of(scenario.experts, shape),
         clocks=clocks or {},
     )
     first_of = {instance.role: instance for instance in reversed(at.instances)}
-    role_costs_of = {r: role_costs(at, r, first_of[r].die_of_rank, first_of[r].name) for r in pools}
+    costs_by_role = {r: role_costs(at, r, first_of[r].die_of_rank, first_of[r].name) for r in pools}
     reader = first_of.get("prefill") or first_of.get("colocated")
-    handed_bytes_per_token = kv_bytes(shape, its_drafter, at.stored_kv)
-    kv_ratio = list(role_costs_of.values())[-1].kv_bytes_per_token / handed_bytes_per_token
+    handed_bytes_per_token = kv_bytes(shape, model_drafter, at.stored_kv)
+    kv_ratio = list(costs_by_role.values())[-1].kv_bytes_per_token / handed_bytes_per_token
     acceptance = deployment.decode.mtp_acceptance
     if deployment.decode.mtp_dataset != "as_stated":
         acceptance = facts.si(f"operators.mtp_acceptance.{deployment.decode.mtp_dataset}")
     redundant_experts = scenario.experts.redundant
-    notes = offload_notes(role_costs_of, shape.max_context) + [
+    notes = offload_notes(costs_by_role, shape.max_context) + [
         f"{idle_count} of {numbered(role.layout.dies, 'die')} of a {name} instance hold no routed "
         f"expert: experts.redundant = {redundant_experts + idle_count} gives one to each."
-        for name, role in sorted(role_costs_of.items())
+        for name, role in sorted(costs_by_role.items())
         if (idle_count := stages.idle_dies(shape, role.layout, redundant_experts))
     ]
     shares_prefixes = workload.prefix == "shared" and workload.arrivals != "trace"
     prefix_count = workload.prefix_groups if shares_prefixes else 0
     family_path = f"operators.{family_of(facts, chip_names[-1])}"  # of the stack's loops
     service_s = front_end.service_ms * 1e-3
-    front_per_s = front_end.api_servers / service_s if service_s > 0.0 else math.inf
-    ranks_by_role = {name: role.ranks for name, role in role_costs_of.items()}
+    front_req_per_s = front_end.api_servers / service_s if service_s > 0.0 else math.inf
+    ranks_by_role = {name: role.ranks for name, role in costs_by_role.items()}
     return Costs(
         deployed=at,
         shape=shape,
-        roles=role_costs_of,
+        roles=costs_by_role,
         kv_bytes_per_token=handed_bytes_per_token,
         held_kv=kv_ratio,
         window_bytes_per_token=shape.window_bytes(at.stored_kv) / max(1, shape.window),
@@ -263,7 +262,7 @@ def build_costs(
         mtp_acceptance=acceptance,
         tokens_per_iteration=1.0 + accepted_tokens(deployment.decode.mtp_draft_tokens, acceptance),
         servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefix_count),
-        front_end_requests_per_s=front_per_s,
+        front_end_requests_per_s=front_req_per_s,
         remarks=(*notes, *stages.setting_notes(pools.values(), shape, ranks_by_role)),
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chip_names, kv_ratio),
         tokenise_s=facts.si(f"{family_path}.tokenise", 0.0),
@@ -272,7 +271,8 @@ def build_costs(
 
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:
-    """Mean accepted of `drafts` draft tokens: each counts only if all before it were accepted."""
+    """Mean number of accepted ones of `drafts` draft tokens, each right with the chance
+    `acceptance`: a token counts only if all before it were right."""
     return math.fsum(acceptance**draft for draft in range(1, drafts + 1))
 
 
@@ -302,10 +302,10 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     if role != "prefill" and (arriving_bytes := arriving_expert_bytes(setting, at.experts)):
         kv_tokens = int(kv_tokens - arriving_bytes / ((token_bytes - spared_bytes) * die_kv))
     route, gather = setting.route, setting.groups.get("heads", setting.gather)
-    other_groups = {name: group for name, group in setting.groups.items() if name != "heads"}
-    moved_bytes = [parallel.received_bytes(pool, name, setting.part) for name in other_groups]
+    groups = {name: group for name, group in setting.groups.items() if name != "heads"}
+    moved_bytes = [parallel.received_bytes(pool, name, setting.model_split) for name in groups]
     all_moved, sent_bytes = math.fsum(moved_bytes), setting.exchange_bytes * setting.layer_ratio
-    far_shares = [group.off_node * group.slow_between for group in other_groups.values()]
+    off_node_shares = [group.off_node * group.slow_between for group in groups.values()]
     dies_per_node = _dies_per_node(net, dies)
     return RoleCosts(
         pool=pool,
@@ -332,7 +332,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.layer_dies),
         context_bytes_per_token=all_moved,
-        context_off_node=math.fsum(map(mul, moved_bytes, far_shares)) / max(all_moved, 1.0),
+        context_off_node=math.fsum(map(mul, moved_bytes, off_node_shares)) / max(all_moved, 1.0),
         stages=setting.layer_ratio,
         dies_per_node=dies_per_node,
         fetch=fetch_figures(
@@ -362,10 +362,10 @@ def _price_instance(
     if not pool.lender:
         guest_dies = dies[: guest.npus * chip.dies_per_npu]
         guest_key = key._replace(pool=guest, hbm=hbm_share, offloaded=None, host=None)
-        prefill = _price_dies(guest_key, net, guest_dies)[1]
-        assert isinstance(prefill, c.PrefillCosts)
+        guest_costs = _price_dies(guest_key, net, guest_dies)[1]
+        assert isinstance(guest_costs, c.PrefillCosts)
         batch_tokens = guest.tokens_per_npu * len(guest_dies) / chip.dies_per_npu
-        hbm_share = hbm_share_of_decode(prefill, batch_tokens, machine)
+        hbm_share = hbm_share_of_decode(guest_costs, batch_tokens, machine)
     return _price_dies(key._replace(hbm=hbm_share), net, dies)
 
 
@@ -388,12 +388,12 @@ def _price_dies(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> Price
     pool, chip = key.pool, load_chip(key.facts, key.pool.chip)
     model_shape = load_shape(key.facts, key.deployment.model)
     expert_dies = _expert_dies(pool, chip, len(dies))
-    own_drafter = drafter(key.deployment, model_shape, key.facts).shape
-    parallel.refuse_bad_splits(pool, model_shape, own_drafter, len(dies) - expert_dies)
+    drafter_shape = drafter(key.deployment, model_shape, key.facts).shape
+    parallel.refuse_bad_splits(pool, model_shape, drafter_shape, len(dies) - expert_dies)
     group_exchanges = tuple(
         (name, exchange(net, dies[parallel.first_group(pool, name, len(dies))], "read"))
-        for name, form in parallel.PARALLELISMS.items()
-        if form.size(pool) > 1
+        for name, parallelism in parallel.PARALLELISMS.items()
+        if parallelism.size(pool) > 1
     )
     dies = parallel.first_stage(pool, dies)
     _refuse_uneven(pool, model_shape, len(dies) - expert_dies)
@@ -430,10 +430,10 @@ def _price_over_exchanges(
     formats_of_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
     for fmt in (formats_of_part.linear, formats_of_part.expert):  # refused with what was chosen
         chip.peak(product_format(fmt), pool.precision.weights)
-    lending = None
+    lender_machine = None
     if offloaded is not None and pool.offload is not None:
         lender_chip = replace(load_chip(facts, pool.offload.chip), clock=offloaded.clock)
-        lending = load_machine(facts, lender_chip, attention_kernel)
+        lender_machine = load_machine(facts, lender_chip, attention_kernel)
     setting = Setting(
         pool=pool,
         shape=shape,
@@ -449,7 +449,7 @@ def _price_over_exchanges(
         groups=dict(groups),
         expert_dies=expert_dies,
         offload=offloaded,
-        lender=lending,
+        lender=lender_machine,
         host=host,
         drafter=drafter(deployment, model_shape, facts).split(pool.layer_dies),
     )
@@ -486,7 +486,7 @@ def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
 
 
 def _refuse_uneven(pool: Pool, shape: Shape, dies: int) -> None:
-    """Raise ModelError where tp_dies or experts_tp does not divide dies, or tp_dies heads."""
+    """Raise ModelError unless tp_dies and experts_tp divide `dies`, and tp_dies the heads."""
     tp_dies = pool.own.tp_dies
     if dies % tp_dies or shape.heads % tp_dies:
         raise ModelError(

@@ -1,6 +1,5 @@
-"""One decode iteration: every layer and what is outside of the layers, on the slowest rank.
-
-As in the engine of arXiv 2506.12708v2 section 4.2: all operators in sequence on all cores, or two
+"""One decode iteration: every layer and what is outside of the layers, on the slowest rank. As in
+the engine of arXiv 2506.12708v2 section 4.2: all operators in sequence on all cores, or two
 microbatches that alternate between an attention and an MoE stream, each with its share of the cores
 and reading the weights again. A pass verifies 1 + drafts tokens of every request; each draft that
 takes a pass is one more of the drafter's layer (the model's MTP module, or a dense one of its own)
@@ -83,10 +82,10 @@ def after_layers_s(
     head_s = roofline_s(p.head.flop * query_tokens * requests, p.head.weight) + p.head.fixed
     head_s += layer.collective_s(p.logits, query_tokens * requests)
     sampled_tokens = query_tokens * requests
-    for k in range(int(passes)):
-        positions = query_tokens if k == 0 else 1.0
+    for pass_index in range(int(passes)):
+        positions = query_tokens if pass_index == 0 else 1.0
         tokens = positions * requests
-        input_product, core = (p.mtp, drafter.core) if k == 0 else (p.later, p.later_core)
+        input_product, core = (p.mtp, drafter.core) if pass_index == 0 else (p.later, p.later_core)
         mtp_s += input_product.fixed + input_product.vector * tokens
         mtp_s += roofline_s(input_product.flop * tokens, input_product.weight)
         mtp_s += layer.attention_s(drafter, tokens, layer.core_s(core, tokens, context))
@@ -108,23 +107,23 @@ def after_layers_s(
 
 @kernel
 def launch_gap_s(
-    p: DecodeCosts, busy: float, total: float, tokens: float, pieces: bool, ops: np.ndarray
+    p: DecodeCosts, busy: float, total: float, tokens: float, has_prompts: bool, ops: np.ndarray
 ) -> float:
     """Seconds, also added to ops f8[operators], that the host adds to an iteration in which the NPU
     is `busy` seconds: the gap between iterations, and the time beyond the NPU's that it takes to
     launch 1 + k graphs and to output tokens of `total` requests, since the host works while a graph
     runs (arXiv 2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a
     graph adds that time for each graph, and one that does not work ahead the time for each request.
-    A pass with more `tokens` per rank than the largest captured one (`pieces`: one with prompts) is
-    launched kernel by kernel."""
+    A pass with more `tokens` per rank than the largest captured one (`has_prompts`: one with
+    prompts) is launched kernel by kernel."""
     host = p.host
     host_s = host.launch * (1.0 + p.passes) + host.answer * total + host.sync
     is_captured, kernels_s = host.captured <= 0.0 or tokens <= host.captured, host.kernels
-    if pieces:
+    if has_prompts:
         is_captured, kernels_s = tokens <= host.captured_prompts, host.kernels + host.prompts
     host_s += host.alongside if is_captured else max(host.alongside, kernels_s)
     gap_s = host.gap + host.apart * total + host.replay * (1.0 + min(p.passes, host.drafting))
-    gap_s += host.before_prompts if pieces else 0.0
+    gap_s += host.before_prompts if has_prompts else 0.0
     gap_s += max(0.0, host_s - busy)
     ops[_GAPS] += gap_s
     return gap_s
@@ -251,8 +250,8 @@ def decode_iteration_s(
     dense_s, moe_s = layer.add_host_waits(p, dense_s, moe_s, load.context, ops)
     busy_s = dense_s + after_s + moe_s
     gap_s = launch_gap_s(p, busy_s, group_size, fullest_rank_tokens, False, ops)
-    stages_s = layer.pipeline_extra_s(p, dense_s, moe_s, after_s, gap_s, groups, load.tokens, ops)
-    return busy_s + gap_s + stages_s
+    pipeline_s = layer.pipeline_extra_s(p, dense_s, moe_s, after_s, gap_s, groups, load.tokens, ops)
+    return busy_s + gap_s + pipeline_s
 
 
 @kernel
@@ -309,8 +308,9 @@ def decode_hbm_bytes(p: DecodeCosts, requests: float, context: float, ranks: flo
 @kernel
 def decode_flops(p: DecodeCosts, requests: float, context: float) -> float:
     """FLOPs that all dies of an instance compute in one iteration. requests, context: requests of
-    all ranks and their context tokens. Every layer and the head see all verified positions. So does
-    the first drafting pass; later ones see one token a request. Each ends in the head for one."""
+    all ranks and their context tokens. Every layer, the LM head and the first drafting pass compute
+    all verified positions; later passes one per request. Each drafting pass ends in the LM head for
+    one."""
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     rank_dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products

@@ -1,6 +1,5 @@
-"""The coefficients of a decode or a colocated instance, from operators, machine and network.
-
-This module does not know who sits where (costs.py), nor how a layer is composed (layer.py)."""
+"""The coefficients of a decode or a colocated instance, from operators, machine and network. This
+module does not know who sits where (costs.py), nor how a layer is composed (layer.py)."""
 
 from dataclasses import replace
 
@@ -70,43 +69,43 @@ def decode_costs(
 def _add_drafter(costs: c.DecodeCosts, x: Setting, query: int) -> c.DecodeCosts:
     """The costs with the coefficients of the layer that drafts: the MTP module, or a drafter's own
     layer. query: tokens of a request that an iteration verifies."""
-    if (own_setting := x.drafter_setting) is None:
+    if (draft_setting := x.drafter_setting) is None:
         start_product = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
             costs, drafter=_without_host_kv(costs.sequence), mtp=start_product, later=start_product,
             later_core=_later_pass_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
-    shape, f, extra_weights = own_setting.shape, own_setting.formats, x.drafter.wider_weights
+    shape, f, extra_weights = draft_setting.shape, draft_setting.formats, x.drafter.wider_weights
     first_operator, *_ = o.operators_outside_core("decode", "before")
-    prolog = own_setting.product(
+    prolog = draft_setting.product(
         o.with_further_inputs(first_operator.work(shape, f), shape, f, extra_weights),
         first_operator.launches,
         name=first_operator.name,
     )
-    drafter_mode = _attention_coefficients(own_setting, query, WHOLE)
-    drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
+    draft_layer = _attention_coefficients(draft_setting, query, WHOLE)
+    draft_layer = replace(draft_layer, before=(prolog, *draft_layer.before[1:]))
     join_work, dense_work = o.joining_product(shape, f, x.drafter.joined), o.dense_ffn(shape, f)
-    own_head = o.lm_head(shape)
+    head_work = o.lm_head(shape)
     drafter_works = [entry.work(shape, f) for entry in o.operators_outside_core("decode")]
     drafter_works.append(dense_work)
-    more_flops = 2.0 * extra_weights
+    further_flops = 2.0 * extra_weights
     demand = replace(
         costs.demand,
         draft_bytes=x.drafter.weight_bytes - join_work.weight_bytes,
         draft_first_bytes=join_work.weight_bytes,
         draft_context_bytes=shape.kv_bytes_per_token_layer(f.kv) / x.pool.own.cp_dies,
-        draft_flops=sum(work.flops_per_token for work in drafter_works) + more_flops,
+        draft_flops=sum(work.flops_per_token for work in drafter_works) + further_flops,
         draft_first_flops=join_work.flops_per_token,
         draft_context_flops=shape.decode_core_flops,
-        draft_head_flops=own_head.flops_per_token,
+        draft_head_flops=head_work.flops_per_token,
     )
     return replace(
         costs,
-        drafter=_wait_for_slowest(drafter_mode, x),
-        later_core=_later_pass_core(own_setting, x),
-        mtp=own_setting.product(join_work, 1),
-        draft_dense=own_setting.product(dense_work, 3),
-        draft_head=own_setting.product(own_head, 1),
+        drafter=_wait_for_slowest(draft_layer, x),
+        later_core=_later_pass_core(draft_setting, x),
+        mtp=draft_setting.product(join_work, 1),
+        draft_dense=draft_setting.product(dense_work, 3),
+        draft_head=draft_setting.product(head_work, 1),
         draft_share=shape.vocabulary / x.shape.vocabulary,
         demand=demand,
     )
@@ -118,10 +117,10 @@ def _without_host_kv(mode: c.LayerCosts) -> c.LayerCosts:
 
 
 def _later_pass_core(drafter_setting: Setting, x: Setting) -> c.DecodeCore:
-    """Attention core of drafting passes after the first, which use the first pass's selected tokens
-    again. drafter_setting: setting of the layer that drafts."""
-    own_layer = c.LayerCosts(core=_core_coefficients(drafter_setting, 1, WHOLE))
-    return replace(_without_host_kv(_wait_for_slowest(own_layer, x)).core, select=0.0)
+    """Attention core of drafting passes after the first, without selection: they attend to the
+    tokens that the first pass selected. drafter_setting: setting of the layer that drafts."""
+    draft_layer = c.LayerCosts(core=_core_coefficients(drafter_setting, 1, WHOLE))
+    return replace(_without_host_kv(_wait_for_slowest(draft_layer, x)).core, select=0.0)
 
 
 def _host_costs(x: Setting) -> c.Host:
@@ -152,17 +151,17 @@ def _host_costs(x: Setting) -> c.Host:
 
 def _pipeline_costs(x: Setting) -> c.Pipeline:
     """Coefficients of pipeline stages. The last stage, with the LM head, has no more layers than
-    others (vLLM and SGLang, get_pp_indices). A prompt's piece is as long as a rank computes in one
-    pass."""
+    others (vLLM and SGLang, get_pp_indices). A rank computes at most `piece` tokens of a prompt in
+    one pass."""
     whole_shape, stage_count = x.whole, x.pool.own.pp_stages
-    longest_stage, last_layers = stage_of(whole_shape, x.pool), whole_shape.layers // stage_count
+    largest_stage, last_layers = stage_of(whole_shape, x.pool), whole_shape.layers // stage_count
     moe_layers, dense_layers = max(whole_shape.moe_layers, 1), max(whole_shape.dense_layers, 1)
     rank_tokens = x.pool.tokens_per_npu / x.machine.chip.dies_per_npu * x.pool.layer_dies
     return c.Pipeline(
         hop=x.hop,
         stages=float(stage_count),
-        most_moe=longest_stage.moe_layers / moe_layers,
-        most_dense=longest_stage.dense_layers / dense_layers,
+        most_moe=largest_stage.moe_layers / moe_layers,
+        most_dense=largest_stage.dense_layers / dense_layers,
         last_moe=min(last_layers, whole_shape.moe_layers) / moe_layers,
         last_dense=max(0, last_layers - whole_shape.moe_layers) / dense_layers,
         piece=rank_tokens if stage_count > 1 else 0.0,
@@ -170,10 +169,11 @@ def _pipeline_costs(x: Setting) -> c.Pipeline:
 
 
 def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
-    """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
-    delay: iterations that prompts wait until other ranks have one too. Otherwise ranks decode while
-    another computes a prompt; so prompts have own passes only with one rank or a delay."""
-    are_apart = x.pool.layer_dies == x.exchange.peers or delay > 0
+    """Coefficients of a colocated instance: those of decode with operators in sequence, and what a
+    piece of a prompt adds. delay: iterations that prompts wait until other ranks have one too.
+    Prompts have passes of their own only with one rank or a delay; else other ranks decode
+    meanwhile."""
+    has_prompt_passes = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
     cached_work = o.cached_up(x.shape, x.formats)
     up_projection_s = 0.0 if uses_sparse_kernel(x) else x.many_rows_s(cached_work)
@@ -185,7 +185,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
     chunk = c.Chunk(
         **mixed_core_coefficients(x),
         hit=cached_token_s * x.shape.layers,
-        apart=x.machine.prompts_apart * are_apart,
+        apart=x.machine.prompts_apart * has_prompt_passes,
         sums=_prompt_sum_collective(x),
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
@@ -193,7 +193,8 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
 
 def _prompt_sum_collective(x: Setting) -> c.Collective:
     """Coefficients of the two all-reduces that replace dispatch and combine in passes with prompts
-    (`prompt_sums`): no rank is padded to the tokens of the fullest. 0 where none are replaced."""
+    (`prompt_sums`): no rank is padded to the tokens of the fullest. Zeros if nothing is
+    replaced."""
     if x.summing_network is None or x.is_one_rank or x.machine.prompt_sums <= 0.0:
         return c.Collective()
     traffic = x.traffic(x.optimisations.multi_stream, prompts=True)
@@ -223,21 +224,21 @@ def layout_coefficients(x: Setting) -> c.Layout:
 
 
 def _layer_coefficients(
-    x: Setting, query: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
+    x: Setting, query_tokens: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
     in_turn: bool = False,
 ) -> c.LayerCosts:  # fmt: skip
-    """Coefficients of a layer's operators with `query` tokens per request. attention, moe: cores of
-    the two streams; in_turn: whether microbatches take turns on all cores."""
+    """Coefficients of a layer's operators with `query_tokens` tokens per request. attention, moe:
+    cores of the two streams; in_turn: whether microbatches take turns on all cores."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_coefficients(x, traffic, moe)
-    mode = _attention_coefficients(x, query, attention)
-    gather_collective = replace(mode.gather, fixed=mode.gather.fixed + _norms_s(x))
-    prolog, *other_products = mode.before
+    layer_costs = _attention_coefficients(x, query_tokens, attention)
+    gather_collective = replace(layer_costs.gather, fixed=layer_costs.gather.fixed + _norms_s(x))
+    prolog, *other_products = layer_costs.before
     prolog = replace(
         prolog, fixed=prolog.fixed + x.small_kernels_s, vector=prolog.vector + x.mixing_s[1]
     )
-    mode = replace(
-        mode,
+    layer_costs = replace(
+        layer_costs,
         gather=gather_collective,
         before=(prolog, *other_products),
         gate=gate,
@@ -246,18 +247,18 @@ def _layer_coefficients(
         combine=combine,
         in_turn=float(in_turn),
     )
-    return switch_mode(mode, x, attention, in_sequence)
+    return switch_mode(layer_costs, x, attention, in_sequence)
 
 
-def _attention_coefficients(x: Setting, query: int, cores: Cores) -> c.LayerCosts:
-    """Coefficients of a layer's attention with `query` tokens per request. Hidden states are
+def _attention_coefficients(x: Setting, query_tokens: int, cores: Cores) -> c.LayerCosts:
+    """Coefficients of a layer's attention with `query_tokens` tokens per request. Hidden states are
     gathered on a rank's dies before it, partial sums reduced and scattered after it: an all-reduce
     in two halves, so that a die sends its own tokens to experts (vllm-ascend's sequence
     parallelism: profiled on DeepSeek-V3, TP8)."""
     return c.LayerCosts(
         gather=_collective_coefficients(x, "heads", "before", cores),
         before=x.products(o.operators_outside_core("decode", "before"), cores),
-        core=_core_coefficients(x, query, cores),
+        core=_core_coefficients(x, query_tokens, cores),
         context=_collective_coefficients(x, "context", "core", cores),
         after=x.products(o.operators_outside_core("decode", "after"), cores),
         scatter=_collective_coefficients(x, "heads", "after", cores),
@@ -272,17 +273,17 @@ def _collective_coefficients(x: Setting, name: str, where: Where, cores: Cores) 
     collectives = x.collectives(name, where)
     moved_bytes = x.exchanged_bytes(name, where) * group.remote
     starts = sum(sent.layers(x.shape) for sent in collectives)
-    summed_bytes = sum(sent.added(x.part) * sent.layers(x.shape) for sent in collectives)
-    adding_bytes_s = x.machine.vector_bytes_per_s(cores.vector)
+    summed_bytes = sum(sent.added(x.model_split) * sent.layers(x.shape) for sent in collectives)
+    added_bytes_per_s = x.machine.vector_bytes_per_s(cores.vector)
     if name == "heads":
-        adding_bytes_s = adding_bytes_per_s(x.machine, x.facts, cores.vector)
+        added_bytes_per_s = adding_bytes_per_s(x.machine, x.facts, cores.vector)
     collective = half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, starts)
-    return replace(collective, token=collective.token + summed_bytes / adding_bytes_s)
+    return replace(collective, token=collective.token + summed_bytes / added_bytes_per_s)
 
 
 def _norms_s(x: Setting) -> float:
-    """Seconds that a layer takes more because its norms span all heads and the dies of a rank split
-    these (NVIDIA only, otherwise 0): one more kernel sums squares, a small all-reduce adds them."""
+    """Extra seconds of a layer whose norms span all heads while the dies of a rank split the heads
+    (NVIDIA only, otherwise 0): one more kernel sums squares, a small all-reduce adds the sums."""
     if (group := x.groups.get("heads")) is None or x.machine.family != "nvidia":
         return 0.0
     return x.shape.norm_sums * (x.gap_s + 2.0 * half_all_reduce(x.machine, x.facts, group).start_s)
@@ -300,8 +301,9 @@ def _logits_collective(x: Setting) -> c.Collective:
 def moe_coefficients(
     x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0, operator: str = "grouped"
 ) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
-    """(gate, dispatch, experts, combine) coefficients of an MoE layer on a stream's cores. rate:
-    the wire's rate divided by that of writes; operator: of experts, "grouped" or "contiguous"."""
+    """(gate, dispatch, experts, combine) coefficients of an MoE layer on the `cores` of a stream.
+    t: coefficients of dispatch and combine alone; rate: rate of the wire divided by that of writes;
+    operator: of experts, "grouped" or "contiguous"."""
     shape, formats, m, operator = x.shape, x.formats, x.machine, x.experts_operator(operator)
     gate_weight_s, gate_flop_s, gate_io_s, _ = x.work_s(o.gate(shape, formats), cores)
     weight_s, flop_s, io_s, vector_s = x.work_s(o.expert(shape, formats), cores, operator)
@@ -338,17 +340,17 @@ def moe_coefficients(
     )
 
 
-def _wait_for_slowest(mode: c.LayerCosts, x: Setting) -> c.LayerCosts:
+def _wait_for_slowest(layer_costs: c.LayerCosts, x: Setting) -> c.LayerCosts:
     """The layer's coefficients if every barrier of the exchange waits for the slowest die. (With
     two microbatches a die computes one while it waits for the other.)"""
     slowdown = x.machine.slowest_over_mean(x.waiting_dies)
     return replace(
-        mode,
-        before=tuple(scale_computed(product, slowdown) for product in mode.before),
-        core=scale_computed(mode.core, slowdown),
-        after=tuple(scale_computed(product, slowdown) for product in mode.after),
-        gate=scale_computed(mode.gate, slowdown),
-        experts=scale_computed(mode.experts, slowdown),
+        layer_costs,
+        before=tuple(scale_computed(product, slowdown) for product in layer_costs.before),
+        core=scale_computed(layer_costs.core, slowdown),
+        after=tuple(scale_computed(product, slowdown) for product in layer_costs.after),
+        gate=scale_computed(layer_costs.gate, slowdown),
+        experts=scale_computed(layer_costs.experts, slowdown),
     )
 
 

@@ -1,8 +1,7 @@
-"""What prices read of a scenario: its deployment on a machine, translated once (costs.py).
-
-Besides `build_costs`, only the clocks of a power cap (predict.py) and an exchange alone (alone.py)
-read a scenario in this room. An instance whose links or dies have changed is priced again by the
-same record with the network of now."""
+"""What prices read of a scenario: its deployment on a machine, translated once (costs.py). Besides
+`build_costs`, only the clocks of a power cap (predict.py) and an exchange alone (alone.py) read a
+scenario in this room. An instance whose links or dies have changed is priced again by the same
+record with the network of now."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,6 @@
-"""Drafters: what proposes the tokens that a decode pass verifies.
-
-MTP drafts with a layer of the model, with its experts; n-grams come from the context, by the host,
-without a pass; any other has a dense layer of its own, by its name in data/drafters.toml."""
+"""Drafters: what proposes the tokens that a decode pass verifies. MTP drafts with a layer of the
+model, with its experts; n-grams come from the context, by the host, without a pass; any other has a
+dense layer of its own, by its name in data/drafters.toml."""
 
 from __future__ import annotations
 
@@ -32,12 +31,12 @@ class Drafter:
 
     @property
     def wider_weights(self) -> int:
-        """Parameters of its attention's projections for inputs beyond one hidden state."""
+        """Parameters of the drafter's attention projections for inputs beyond one hidden state."""
         return (self.inputs - 1) * self.shape.down_weights if self.shape else 0
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of the weights of its own layer and LM head; it shares the model's embedding."""
+        """Bytes of weights of the drafter's own layer and LM head; the embedding is the model's."""
         if (shape := self.shape) is None:
             return 0.0
         layer_weights = shape.attention_weights + self.wider_weights + shape.dense_weights
@@ -48,15 +47,15 @@ class Drafter:
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
     """The drafter of a deployment of `model`; ModelError if there is none of its kind for it."""
-    drafter_name, drafts = d.decode.drafter, d.decode.mtp_draft_tokens
+    name, drafts = d.decode.drafter, d.decode.mtp_draft_tokens
     if drafts and d.decode.pp_stages > 1 and d.mode != "prefill_only":
         raise ModelError(
             f"deployment.decode.pp_stages = {d.decode.pp_stages}: engines draft nothing over "
             "pipeline stages (vLLM to 0.26, SGLang): set deployment.decode.mtp_draft_tokens = 0"
         )
-    if not drafts or drafter_name == "ngram":
+    if not drafts or name == "ngram":
         return Drafter(0)
-    if drafter_name == "mtp":
+    if name == "mtp":
         if not model.mtp_layers:
             raise ModelError(
                 f"{model.title} has no multi-token-prediction module: "
@@ -64,12 +63,13 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
                 "deployment.decode.drafter"
             )
         return Drafter(drafts, module=True)
-    path = f"drafters.{drafter_name}"
+    path = f"drafters.{name}"
     model_path = f"{path}.{d.model}"
     if f"{model_path}.heads" not in facts:
-        drafted_models = [one for one in facts.names(path) if f"{path}.{one}.heads" in facts]
+        model_names = facts.names(path)
+        drafted_models = [name for name in model_names if f"{path}.{name}.heads" in facts]
         raise ModelError(
-            f"deployment.decode.drafter = {drafter_name!r} has no layer for {model.title} in "
+            f"deployment.decode.drafter = {name!r} has no layer for {model.title} in "
             f"data/drafters.toml: it has one for {', '.join(drafted_models)}"
         )
     sizes: dict[str, Any] = {n: facts.count(f"{model_path}.{n}") for n in facts.names(model_path)}

@@ -1,5 +1,4 @@
 """Decode where something else limits: how many requests are under way, and how fast tokens come.
-
 Arrivals are even. Places on ranks are dealt evenly, but before prefill: some of a rank's requests
 still wait for it, and an iteration waits for the rank of which the fewest do."""
 
@@ -19,16 +18,17 @@ STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they co
 def predict_at_load(
     full: Prediction, traffic: Traffic, hot: LoadCurve, clients: int = 0
 ) -> Prediction:
-    """The prediction, with decode for the load at which something else limits the requests/s. By
-    Little's law requests in progress are rate x time, and time is nearly linear in them. hot: load
-    of the hottest die by tokens; clients: of a closed loop, else 0."""
-    decode, costs, rate, role = full.decode, full.costs, full.requests_per_s, full.costs.decode_role
+    """The prediction `full` with decode (`fed`) at the requests/s that something else allows.
+    Requests in progress follow from Little's law, rate x time, as the time is nearly linear in
+    them. hot: load of the hottest die by tokens; clients: of a closed loop, else 0."""
+    decode, costs, role = full.decode, full.costs, full.costs.decode_role
+    allowed_per_s = full.requests_per_s
     if decode is None or role is None or full.limit == "decode":
         return full
     fewest_requests = 1.0 / role.ranks  # one request alone: there is no part of one
     last_requests = role.slots(decode.batch_per_npu)
     last_stay_s = last_requests / decode.requests_per_s
-    active, decode_at_load = max(rate * last_stay_s, fewest_requests), decode
+    active, decode_at_load = max(allowed_per_s * last_stay_s, fewest_requests), decode
     ranks, reserved = role.ranks, 0.0  # mean requests with a reserved slot, also those in prefill
     if clients and full.limit == "prefill":  # those that wait for an API server have none
         reserved = min(clients / (ranks * role.pool.instances), last_requests)
@@ -39,14 +39,18 @@ def predict_at_load(
             expected_max_decoding(ranks, reserved, active / reserved) if reserved > active else 0.0
         )
         decode_at_load = predict_decode(costs, traffic, hot, active, full.limit, max_rank_requests)
-        if abs(decode_at_load.requests_per_s / rate - 1.0) < CLOSE:
+        if abs(decode_at_load.requests_per_s / allowed_per_s - 1.0) < CLOSE:
             break
         stay_s = active / decode_at_load.requests_per_s
         stay_slope = (stay_s - last_stay_s) / (active - last_requests)
         last_requests, last_stay_s = active, stay_s
-        next_count = rate * (stay_s - stay_slope * active) / max(1e-3, 1.0 - rate * stay_slope)
+        next_requests = (
+            allowed_per_s
+            * (stay_s - stay_slope * active)
+            / max(1e-3, 1.0 - allowed_per_s * stay_slope)
+        )
         # A step in the time (one request more on the fullest die) may point far off the line.
-        active = min(max(next_count, 0.5 * last_requests, fewest_requests), 2.0 * last_requests)
+        active = min(max(next_requests, 0.5 * last_requests, fewest_requests), 2.0 * last_requests)
     return replace(full, fed=decode_at_load)
 
 

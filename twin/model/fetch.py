@@ -1,5 +1,4 @@
 """Cached KV: what a store holds of a node's DRAM, and what reading takes in addition to its bytes.
-
 A block lies in the engine's KV tensors as one piece a layer: so many copies, each with its start, a
 few in flight. Every die reads the latents of all prompts whose heads it shares out. Over UB a die's
 copy engine reads the pool; over VPC blocks come into a node's memory once, and from there."""
@@ -34,10 +33,11 @@ class Fetch:
         return latency_s + tokens * (self.ahead_s_per_token(latency_s) + plane_s)
 
 
-def copies_bytes_per_s(facts: Facts, size: float, dies: int = 1) -> float:
-    """Bytes/s at which `dies` together copy pieces of `size` bytes from or to a node's memory."""
+def copies_bytes_per_s(facts: Facts, piece_bytes: float, dies: int = 1) -> float:
+    """Bytes/s at which `dies` dies together copy pieces of `piece_bytes` to or from a node's
+    memory."""
     in_flight = facts.si("operators.pool_copy.in_flight")
-    return dies * in_flight * size / facts.si("operators.pool_copy.start")
+    return dies * in_flight * piece_bytes / facts.si("operators.pool_copy.start")
 
 
 def fetch_figures(
@@ -93,12 +93,12 @@ class Servers:
         memory pool, limited by its links and by the fullest server. read: figures of its reads."""
         if cached <= 0.0:
             return 0.0
-        price, one_server = self.prices()
+        price, server_bytes_per_s = self.prices()
         same_prefix = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
         # Prompts of one prefix read the same blocks: the effective size of a weighted sample.
         different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, same_prefix))
-        all_servers = one_server / fullest_server_share(different_blocks, price.peers)
-        return read.seconds(cached, price.latency_s, min(price.bytes_per_s, all_servers))
+        all_bytes_per_s = server_bytes_per_s / fullest_server_share(different_blocks, price.peers)
+        return read.seconds(cached, price.latency_s, min(price.bytes_per_s, all_bytes_per_s))
 
     def hottest_server_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
         """Seconds in which the hottest memory server sends the reads of one batch per instance,

@@ -1,7 +1,6 @@
-"""Finite runs by formula: so many requests at once, until the last answer has ended.
-
-Slots are full for a while, then the longest answers are left alone (`drain`); or all prompts are
-computed before any answer goes on (`burst`). Kernels are colocated ones; prompts are alike."""
+"""Finite runs by formula: so many requests at once, until the last answer has ended. Slots are full
+for a while, then the longest answers are left alone (`drain`); or all prompts are computed before
+any answer goes on (`burst`). Kernels are colocated ones; prompts are alike."""
 
 import heapq
 from dataclasses import dataclass
@@ -28,8 +27,8 @@ class Finite:
 def answer_iterations(
     answers: NDArray[np.float64], slots: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(first iteration, iteration after the last) of each answer, i8[N] each, if it takes the first
-    free slot. answers f8[N]: number of iterations of each. Requests emit in every iteration."""
+    """(first iteration, iteration after the last) of each answer, i8[N] each, if each takes the
+    first slot that becomes free. answers f8[N]: number of iterations of each answer."""
     free_from = [0] * min(slots, answers.size)
     first_iteration = np.empty(answers.size, np.int64)
     answer_lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
@@ -56,18 +55,22 @@ def queue_run(
     for moment, changes in enumerate(moment_changes):
         np.add.at(changes, first_iterations, first_iterations.astype(np.float64) ** moment)
         np.add.at(changes, end_iteration, -(first_iterations.astype(np.float64) ** moment))
-    in_progress, ages_sum, sq_sum = (np.cumsum(changes)[:last_end] for changes in moment_changes)
+    in_progress, first_sum, sq_sum = (np.cumsum(changes)[:last_end] for changes in moment_changes)
     joining_requests = np.bincount(first_iterations, minlength=last_end)
     operator_s = role.operator_sink()
-    total_s = token_s = 0.0
+    total_s = request_s = 0.0
     for window_begin in range(0, last_end, WINDOW):
         window = slice(window_begin, min(window_begin + WINDOW, last_end))
         window_iterations = window.stop - window.start
-        now = 0.5 * (window.start + window.stop)
+        middle = 0.5 * (window.start + window.stop)
         running = float(in_progress[window].mean())
-        mean_age = now - float(ages_sum[window].mean()) / running
-        mean_sq = now * now - 2.0 * now * (now - mean_age) + float(sq_sum[window].mean()) / running
-        held_tokens = Held(mean_age, float(np.sqrt(max(0.0, mean_sq - mean_age * mean_age))))
+        mean_age = middle - float(first_sum[window].mean()) / running
+        mean_square = (
+            middle * middle
+            - 2.0 * middle * (middle - mean_age)
+            + float(sq_sum[window].mean()) / running
+        )
+        held_tokens = Held(mean_age, float(np.sqrt(max(0.0, mean_square - mean_age * mean_age))))
         traffic = Traffic(prompt, 0.0, held=held_tokens)
         requests, context = rank_load(running / role.ranks, role.ranks, traffic)
         prompt_tokens = float(joining_requests[window].sum()) * prompt / window_iterations
@@ -75,8 +78,8 @@ def queue_run(
         prompts = prompts_by_rank(prompt_tokens, pairs, prompt, most, role.ranks, lengths=lengths)
         mean_s = mixed_mean_s(role.decode, requests, context, prompts, hot, operator_s)
         total_s += window_iterations * mean_s
-        token_s += window_iterations * mean_s * running
-    return Finite(total_s, token_s / float((end_iteration - first_iterations).sum()))
+        request_s += window_iterations * mean_s * running
+    return Finite(total_s, request_s / float((end_iteration - first_iterations).sum()))
 
 
 def burst_run(

@@ -1,7 +1,6 @@
-"""Number formats of weights: a declaration each, from which bytes, peaks and steps follow.
-
-A format is an entry of FORMATS and an option of `deployment.precision.weights`; one that chips
-without a number format of 4 bits unpack first has a second entry for these, which it names."""
+"""Number formats of weights: a declaration each, from which bytes, peaks and steps follow. A format
+is an entry of FORMATS and an option of `deployment.precision.weights`; one that chips without a
+number format of 4 bits unpack first has a second entry for these, which it names."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

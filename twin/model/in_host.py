@@ -1,6 +1,5 @@
-"""KV of requests that decode in the DRAM of their node: how much, over which way, and how fast.
-
-A die reads it in every pass, layer by layer. All of a layer is copied in blocks while the layers
+"""KV of requests that decode in the DRAM of their node: how much, over which way, and how fast. A
+die reads it in every pass, layer by layer. All of a layer is copied in blocks while the layers
 before compute, as FlexGen does (arXiv 2303.06865, figure 4); two layers have room on the die, one
 that is attended to and one that arrives. With an indexer a layer knows only after its selection
 what it lacks, so a kernel gathers that before the core (SGLang HiSparse, ESS: arXiv 2512.10576)."""
@@ -81,11 +80,12 @@ def host_kv_path(
     worst node; None if all KV is on dies. HardwareError if a die does not reach its node's CPUs."""
     if part.share <= 0.0:
         return None
-    into = out = math.inf
+    in_bytes_per_s = out_bytes_per_s = math.inf
     latency_s = 0.0
     for node in net.nodes_of(dies):
         node_dies = [die for die in dies if net.node[net.dies[die]] == node]
         write_rate, read_rate = host_copy_rates(net, node_dies, "ub")
-        into, out = min(into, read_rate / len(node_dies)), min(out, write_rate / len(node_dies))
+        in_bytes_per_s = min(in_bytes_per_s, read_rate / len(node_dies))
+        out_bytes_per_s = min(out_bytes_per_s, write_rate / len(node_dies))
         latency_s = max(latency_s, pool_read(net, node_dies, "ub", (node,)).latency_s)
-    return HostMemory(part, into, out, latency_s, block_tokens)
+    return HostMemory(part, in_bytes_per_s, out_bytes_per_s, latency_s, block_tokens)

@@ -1,7 +1,6 @@
-"""One decoder layer of decode on one die: seconds of its operators, in one of its modes.
-
-A mode is all cores in sequence, or one microbatch on its stream's share of the cores. What runs at
-the same time stands in schedule.py."""
+"""One decoder layer of decode on one die: seconds of its operators, in one of its modes. A mode is
+all cores in sequence, or one microbatch on its stream's share of the cores. What runs at the same
+time stands in schedule.py."""
 
 import math
 from typing import NamedTuple
@@ -44,15 +43,15 @@ def collective_s(w: c.Collective | c.Gate, tokens: float) -> float:
 
 @kernel
 def tile_rows(w: c.Product, rows: float) -> float:
-    """Rows per tile of a product over `rows`; 0: it has no tiles and computes only its rows."""
+    """Rows per tile of a product over `rows` rows; 0: the product has no tiles."""
     return w.tile_small if rows <= w.tile_small else w.tile_large
 
 
 @kernel
 def whole_tile_rows(w: c.Product, rows: float) -> float:
     """Rows that a product computes: `rows`, rounded up to whole tiles."""
-    tile_size = tile_rows(w, rows)
-    return tile_size * math.ceil(rows / tile_size) if tile_size > 0.0 else rows
+    rows_per_tile = tile_rows(w, rows)
+    return rows_per_tile * math.ceil(rows / rows_per_tile) if rows_per_tile > 0.0 else rows
 
 
 @kernel
@@ -67,7 +66,7 @@ def grouped_tile_rows(w: c.Product, experts: float, rows: float) -> float:
 
 @kernel
 def die_and_link_load(
-    at: c.Layout, tokens: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
+    layout: c.Layout, tokens: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
 ) -> tuple[float, float]:
     """(load of the hottest die divided by the mean, load of an exchange's fullest link divided by
     that of an even exchange) when `tokens` enter an MoE layer. A port carries its die's tokens, so
@@ -75,9 +74,9 @@ def die_and_link_load(
     fuller than ports the hottest node decides, unless the hottest die's port takes longer.
     hot_tokens, hot_factor f8[G]: hottest die's load by tokens; [2 G]: then the hottest node's."""
     point_count, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
-    if at.ports >= 1.0 or len(hot_factor) == point_count:
+    if layout.ports >= 1.0 or len(hot_factor) == point_count:
         return hot, hot
-    return hot, max(at.ports * hot, interpolate(tokens, hot_tokens, hot_factor, point_count))
+    return hot, max(layout.ports * hot, interpolate(tokens, hot_tokens, hot_factor, point_count))
 
 
 @kernel
@@ -93,9 +92,9 @@ def exchange_s(p: c.DecodeCosts, w: c.Transfer, sent: float, routed: float, shar
 
 
 @kernel
-def routed_rows(at: c.Layout, tokens: float) -> float:
+def routed_rows(layout: c.Layout, tokens: float) -> float:
     """Mean rows of a die with routed experts when `tokens` enter an MoE layer."""
-    return tokens * at.top_k * at.split / at.routed_dies
+    return tokens * layout.top_k * layout.split / layout.routed_dies
 
 
 @kernel
@@ -105,14 +104,14 @@ def used_experts(experts: float, rows: float) -> float:
 
 
 @kernel
-def used_experts_by_class(at: c.Layout, experts: float, rows: float) -> float:
+def used_experts_by_class(layout: c.Layout, experts: float, rows: float) -> float:
     """Expected number of a die's `experts` that have any of `rows`, by class of popularity."""
-    if at.classed <= 0.0 or experts <= 0.0:
+    if layout.classed <= 0.0 or experts <= 0.0:
         return used_experts(experts, rows)
     idle_experts = 0.0
-    for class_index in range(len(at.classes)):
-        idle_experts += math.exp(-rows / experts * at.classes[class_index].load)
-    return experts * (1.0 - idle_experts / len(at.classes))
+    for class_index in range(len(layout.classes)):
+        idle_experts += math.exp(-rows / experts * layout.classes[class_index].load)
+    return experts * (1.0 - idle_experts / len(layout.classes))
 
 
 @kernel
@@ -127,9 +126,9 @@ def expert_ffn_s(w: c.Experts, read: float, shared: float, rows: float) -> float
 
 
 @kernel
-def shared_experts_s(at: c.Layout, w: c.Experts, rows: float) -> float:
+def shared_experts_s(layout: c.Layout, w: c.Experts, rows: float) -> float:
     """Seconds of a die's shared experts over `rows`."""
-    shared_count = at.shared_experts
+    shared_count = layout.shared_experts
     return expert_ffn_s(w, used_experts(shared_count, rows), shared_count, rows)
 
 
@@ -300,8 +299,8 @@ def window_pairs(window: float, tokens: float, pairs: float) -> float:
 @kernel
 def prompt_core_flops(w: c.PromptCore, tokens: float, pairs: float) -> float:
     """FLOPs of the attention core, all layers, of prompt `tokens` with `pairs` query-key pairs."""
-    full_pairs, selected_pairs, indexed = prompt_pairs(w, tokens, pairs)
-    flops = full_pairs * w.pair_flops + selected_pairs * w.latent_flops + indexed * w.index_flops
+    head_pairs, selected_pairs, indexed = prompt_pairs(w, tokens, pairs)
+    flops = head_pairs * w.pair_flops + selected_pairs * w.latent_flops + indexed * w.index_flops
     if w.window > 0.0:
         flops += window_pairs(w.window, tokens, pairs) * w.windowed_flops
     return flops

@@ -1,9 +1,8 @@
-"""One iteration of a colocated instance: a decode batch and a prompt chunk in the same pass.
-
-The chunk's tokens join the matrix products and the exchange of the decode batch, so weights are
-read once for both; its attention comes on top. Colocated instances run operators in sequence.
-Attention is data-parallel: a prompt is computed whole by the rank that decodes its answer, and all
-ranks wait for the slowest before they share experts."""
+"""One iteration of a colocated instance: a decode batch and a prompt chunk in the same pass. The
+chunk's tokens join the matrix products and the exchange of the decode batch, so weights are read
+once for both; its attention comes on top. Colocated instances run operators in sequence. Attention
+is data-parallel: a prompt is computed whole by the rank that decodes its answer, and all ranks wait
+for the slowest before they share experts."""
 
 import math
 from functools import lru_cache
@@ -65,27 +64,27 @@ def _pass_s(
     """Seconds, also added to ops f8[operators], of a pass on ranks first..first + count - 1.
     answers, prompts: 1: with, 0: without. By rank: requests in decode, their context tokens; prompt
     tokens (chunk), their query-key pairs. hot_*: load of the hottest die over the mean."""
-    slow_rank, top_requests, all_requests = first, 0, 0
+    slow_rank, max_requests, all_requests = first, 0, 0
     if answers > 0.0:
-        slow_rank, top_requests, all_requests = layer.rank_loads(p, requests, context, first, count)
+        slow_rank, max_requests, all_requests = layer.rank_loads(p, requests, context, first, count)
     rank_dies, query, mode = p.layout.rank_dies, p.query_tokens, p.sequence
     groups, piece_tokens = layer.pipeline_groups(p, all_requests), p.pipeline.piece
-    has_moe, in_pass, dies = p.moe_layers > 0.0, all_requests / groups, count * rank_dies
-    most_in_pass = layer.share_in_pass(top_requests, groups, count) * top_requests
-    tokens, top_tokens = _pass_tokens(
-        p, answers, prompts, requests, chunk, first, count, groups, query * in_pass,
+    has_moe, pass_size, dies = p.moe_layers > 0.0, all_requests / groups, count * rank_dies
+    most_in_pass = layer.share_in_pass(max_requests, groups, count) * max_requests
+    tokens, max_tokens = _pass_tokens(
+        p, answers, prompts, requests, chunk, first, count, groups, query * pass_size,
         query * most_in_pass,
     )  # fmt: skip
     if tokens <= 0.0:
         return 0.0
     hot, wire = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
-    own_share = answers * layer.share_in_pass(requests[slow_rank], groups, count)
-    rank_requests, rank_context = own_share * requests[slow_rank], own_share * context[slow_rank]
+    pass_share = answers * layer.share_in_pass(requests[slow_rank], groups, count)
+    rank_requests, rank_context = pass_share * requests[slow_rank], pass_share * context[slow_rank]
     decode_s = attention_s = dense_s = most_rows = most_core_s = 0.0
     if all_requests > 0:
         load = layer.PassLoad(
             query * rank_requests, rank_context, query * most_in_pass / rank_dies,
-            query * in_pass, dies, hot, wire,
+            query * pass_size, dies, hot, wire,
         )  # fmt: skip
         if has_moe:  # a decode batch is booked in layers with experts, or in all
             decode_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
@@ -105,10 +104,10 @@ def _pass_s(
             prompt_piece, piece_share = piece_tokens, piece_tokens / chunk[rank]
         if prompt_piece > 0.0 or rank == slow_rank:
             if groups > 1.0:
-                own_share = answers * layer.share_in_pass(requests[rank], groups, count)
-            answer_tokens = query * (own_share * requests[rank])
+                pass_share = answers * layer.share_in_pass(requests[rank], groups, count)
+            answer_tokens = query * (pass_share * requests[rank])
             rows = answer_tokens + prompt_piece
-            core_s = layer.local_core_s(mode.core, answer_tokens, own_share * context[rank])
+            core_s = layer.local_core_s(mode.core, answer_tokens, pass_share * context[rank])
             core_s += layer.prompt_core_s(p.chunk, prompt_piece, piece_share * pairs[rank])
             core_s += p.chunk.edge * prompt_piece
             if rows > most_rows or core_s > most_core_s:  # else one before it has no less of either
@@ -116,17 +115,17 @@ def _pass_s(
                 if rank_s > attention_s:
                     attention_s, most_rows, most_core_s = rank_s, rows, core_s
                 dense_s = max(dense_s, layer.dense_s(p, rows))
-    load = layer.PassLoad(top_tokens, rank_context, top_tokens / rank_dies, tokens, dies, hot, wire)
-    moe_s = (attention_s + _moe_s(p, load, tokens > query * in_pass)) * p.moe_layers
+    load = layer.PassLoad(max_tokens, rank_context, max_tokens / rank_dies, tokens, dies, hot, wire)
+    moe_s = (attention_s + _moe_s(p, load, tokens > query * pass_size)) * p.moe_layers
     dense_s = p.dense_layers * (attention_s + dense_s)
     ops[_CHUNK] += max(0.0, (moe_s if has_moe else dense_s) - decode_s)  # but for rounding >= 0
     ops[_DENSE] += dense_s if has_moe else 0.0
     dense_s, moe_s = layer.add_host_waits(p, dense_s, moe_s, rank_context, ops)
-    after_s = decode.after_layers_s(p, rank_requests, rank_context, in_pass, dies, hot, wire, ops)
+    after_s = decode.after_layers_s(p, rank_requests, rank_context, pass_size, dies, hot, wire, ops)
     busy_s = moe_s + dense_s + after_s
-    gap_s = decode.launch_gap_s(p, busy_s, in_pass, top_tokens, tokens > query * in_pass, ops)
-    stages_s = layer.pipeline_extra_s(p, dense_s, moe_s, after_s, gap_s, groups, top_tokens, ops)
-    return busy_s + gap_s + stages_s
+    gap_s = decode.launch_gap_s(p, busy_s, pass_size, max_tokens, tokens > query * pass_size, ops)
+    pipeline_s = layer.pipeline_extra_s(p, dense_s, moe_s, after_s, gap_s, groups, max_tokens, ops)
+    return busy_s + gap_s + pipeline_s
 
 
 @kernel
@@ -250,16 +249,16 @@ def delayed_prompts_by_rank(
     prompt waits where every group has one in each iteration."""
     no_tokens, group = np.zeros(ranks), min(group, ranks)
     groups, group_tokens = -(-ranks // group), most * group
-    rate = min(tokens, FULL * group_tokens * groups) / prompt
+    rate = min(tokens, FULL * group_tokens * groups) / prompt  # prompts per iteration, all groups
     if not delay or rate <= 0.0 or groups * math.exp(-rate / groups) < RARE:
         return prompts_by_rank(tokens, pairs, prompt, most, ranks, group, lengths), 0.0
     arrival_key, prompt_key = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
     mean_square = math.fsum(fraction * fraction for fraction in lengths) / len(lengths)
     tokens_left, pairs_left = np.zeros(groups), np.zeros(groups)
     next_arrival = exponential(arrival_key, 0) / rate
-    samples, delayed, waiting_sum, arrived = list[tuple[float, float, float, float]](), 0, 0.0, 0
-    turns = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
-    for pass_index in range(turns):
+    samples, waits, waiting_sum, arrived = list[tuple[float, float, float, float]](), 0, 0.0, 0
+    passes = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
+    for pass_index in range(passes):
         while next_arrival <= pass_index:
             home_group, length_fraction = divmod(uniform(prompt_key, arrived) * groups, 1.0)
             length = lengths[int(length_fraction * len(lengths))]
@@ -268,31 +267,35 @@ def delayed_prompts_by_rank(
             arrived += 1
             next_arrival += exponential(arrival_key, arrived) / rate
         busy_groups = int((tokens_left > 0.0).sum())
-        if 0 < busy_groups < groups and delayed < delay:
-            delayed += 1
+        if 0 < busy_groups < groups and waits < delay:
+            waits += 1
             waiting_sum += float(tokens_left.sum()) / prompt
             continue
-        delayed = 0
+        waits = 0
         if not busy_groups:
             continue
-        released_share = np.minimum(1.0, group_tokens / np.maximum(tokens_left, 1.0))
+        released_share = np.minimum(1.0, group_tokens / np.maximum(tokens_left, 1.0))  # by group
         chunk, chunk_pairs = released_share * tokens_left, released_share * pairs_left
         tokens_left, pairs_left = tokens_left - chunk, pairs_left - chunk_pairs
-        delayed = delay if tokens_left.any() else 0  # what is left of a release waits no further
-        top = int(np.lexsort((chunk_pairs, chunk))[-1])
-        samples.append((float(chunk[top]), float(chunk_pairs[top]), chunk.sum(), chunk_pairs.sum()))
+        waits = delay if tokens_left.any() else 0  # what is left of a release waits no further
+        fullest = int(np.lexsort((chunk_pairs, chunk))[-1])
+        samples.append(
+            (float(chunk[fullest]), float(chunk_pairs[fullest]), chunk.sum(), chunk_pairs.sum())
+        )
     if not samples:  # next to none
         return [(1.0, no_tokens, no_tokens)], 0.0
     sample_rows = np.array(sorted(samples))
-    fit = turns * rate * prompt * np.array((1.0, pairs / tokens)) / sample_rows[:, 2:].sum(axis=0)
-    sample_rows *= np.concatenate((fit, fit))  # what was drawn scatters about its mean
+    scale = (
+        passes * rate * prompt * np.array((1.0, pairs / tokens)) / sample_rows[:, 2:].sum(axis=0)
+    )
+    sample_rows *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
     sample_rows[:, 0] = np.minimum(sample_rows[:, 0], group_tokens)
-    kinds = [(1.0 - len(samples) / turns, no_tokens, no_tokens)]
+    kinds = [(1.0 - len(samples) / passes, no_tokens, no_tokens)]
     for slice_rows in np.array_split(sample_rows, min(SLICES, len(sample_rows))):
         largest_load, total_load = np.split(slice_rows.mean(axis=0), 2)
         other_loads = (total_load - largest_load) / max(groups - 1, 1) / group
         kinds.append(
-            (len(slice_rows) / turns, *_loads_by_rank(largest_load, other_loads, ranks, group))
+            (len(slice_rows) / passes, *_loads_by_rank(largest_load, other_loads, ranks, group))
         )
     return kinds, waiting_sum / max(arrived, 1)
 
@@ -333,35 +336,36 @@ def mixed_mean_s(
 
 
 def _largest_prompt_loads(
-    share: float, each: float, prompt: float, room: float, groups: int, lengths: tuple[float, ...]
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    tokens: float, pairs_per_token: float, prompt: float, room: float, groups: int,
+    lengths: tuple[float, ...],
+) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
     """(share of iterations without a prompt; in the others the largest prompt tokens of a group,
     and their query-key pairs, as means of equally likely slices, f8[SLICES] each). Prompts come to
-    each of `groups` as a Poisson process: `share` tokens per iteration, with `each` pairs per
-    token. A piece of a prompt, which attends to all earlier tokens, fills the group's `room`
-    (tokens); the rest of the prompt is another piece. Pieces beyond the room come later as full
-    ones, so the mean stays `share`."""
-    share = min(share, FULL * room)
+    each of `groups` as a Poisson process: `tokens` tokens per iteration, with `pairs_per_token`
+    pairs per token. A piece of a prompt, which attends to all earlier tokens, fills the group's
+    `room` (tokens); the rest of the prompt is another piece. Pieces beyond the room come later as
+    full ones, so the mean stays `tokens`."""
+    tokens = min(tokens, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bin_count, full_pieces, last_bins = _prompt_pieces(prompt, room, lengths)
-    rate, bin_tokens = share / prompt, room / bin_count
+    rate, bin_tokens = tokens / prompt, room / bin_count
     prompt_tokens = bin_tokens * (full_pieces * bin_count + last_bins)
     own_pairs = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
-    rest = np.where(last_bins < bin_count, last_bins, 0)  # what fills no group by itself
-    rest_pairs = bin_tokens * rest * (full_pieces * room + 0.5 * bin_tokens * rest) / last_bins.size
+    bins = np.where(last_bins < bin_count, last_bins, 0)  # what fills no group by itself
+    open_pairs = bin_tokens * bins * (full_pieces * room + 0.5 * bin_tokens * bins) / last_bins.size
     chances = np.bincount(last_bins, minlength=bin_count)[:bin_count] / last_bins.size
-    pairs_by_rest = np.bincount(rest, rest_pairs, bin_count).astype(np.float64)
-    sum_chances, sum_pairs = _poisson_sums(rate, chances, pairs_by_rest)
+    pairs_by_bins = np.bincount(bins, open_pairs, bin_count).astype(np.float64)
+    sum_chances, sum_pairs = _poisson_sums(rate, chances, pairs_by_bins)
     chances_below = math.exp(-rate * float(full_pieces.mean())) * np.cumsum(sum_chances)
     # Of what comes, before what met is put off.
     room_used = float((1.0 - chances_below).mean()) * room
-    chances_below *= min(1.0, (room - share) / max(room - room_used, 1e-12 * room))
+    chances_below *= min(1.0, (room - tokens) / max(room - room_used, 1e-12 * room))
     largest_chances = np.append(chances_below**groups, 1.0)
     p_idle = float(largest_chances[0])
     quantiles = p_idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - p_idle) / (SLICES * POINTS)
     sum_index = np.searchsorted(largest_chances, quantiles)
     # Several rests of prompts fill one.
-    room_pairs = room * float(rest_pairs.sum()) / max(bin_tokens * float(rest.mean()), bin_tokens)
+    room_pairs = room * float(open_pairs.sum()) / max(bin_tokens * float(bins.mean()), bin_tokens)
     top_pairs, is_full = np.append(sum_pairs, room_pairs)[sum_index], sum_index == bin_count
     filling = full_pieces + (last_bins == bin_count)
     if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
@@ -371,7 +375,7 @@ def _largest_prompt_loads(
         piece = np.searchsorted(none_beyond, quantiles[is_full]).astype(np.float64)
         farthest_pairs = room * (np.minimum(piece, pieces - 1.0) + 0.5) * room
         top_pairs[is_full] = np.maximum(top_pairs[is_full], farthest_pairs)
-    top_pairs *= each / own_pairs  # cached tokens too
+    top_pairs *= pairs_per_token / own_pairs  # cached tokens too
     top_tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)
     return p_idle, top_tokens, top_pairs.reshape(SLICES, POINTS).mean(axis=1)
 
@@ -406,6 +410,6 @@ def _prompt_pieces(
     of each prompt, i8[L]; bins of its last piece, at least 1, i8[L]). prompt: mean tokens of a
     prompt; lengths: L equally likely ones, divided by the mean."""
     bin_count = int(min(max(round(GRID * room / prompt), GRID), MOST_BINS))
-    sizes = np.maximum(np.rint(np.array(lengths) * (prompt / room * bin_count)).astype(np.int64), 1)
-    full_pieces = (sizes - 1) // bin_count
-    return bin_count, full_pieces, sizes - full_pieces * bin_count
+    bins = np.maximum(np.rint(np.array(lengths) * (prompt / room * bin_count)).astype(np.int64), 1)
+    full_pieces = (bins - 1) // bin_count
+    return bin_count, full_pieces, bins - full_pieces * bin_count

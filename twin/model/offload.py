@@ -1,6 +1,5 @@
-"""Attention of decode offloaded to prefill NPUs: whose, on which cores, and over which way.
-
-As Adrenaline does (arXiv 2503.20552): a share of the requests that decode keeps its KV on prefill
+"""Attention of decode offloaded to prefill NPUs: whose, on which cores, and over which way. As
+Adrenaline does (arXiv 2503.20552): a share of the requests that decode keeps its KV on prefill
 dies. In each layer their queries, new keys and values go there, the core runs on cores that these
 dies set aside, and values come back, while decode dies attend for the other requests."""
 
@@ -111,7 +110,7 @@ def core_message_bytes(s: Shape, kv: str) -> tuple[float, float]:
 def handed_and_moved_bytes(at: Deployed, kv_bytes: float) -> tuple[float, float]:
     """(KV bytes per token handed over to decode, bytes per token that offloaded attention moves in
     an iteration): means over requests, all layers. kv_bytes: KV bytes of a token."""
-    decode, shape, kv = at.pools.get("decode"), at.shape, at.stored_kv
-    away_share = decode.offload.requests if decode and decode.offload else 0.0
+    decode_pool, shape, kv = at.pools.get("decode"), at.shape, at.stored_kv
+    away_share = decode_pool.offload.requests if decode_pool and decode_pool.offload else 0.0
     layers = kv_bytes / shape.kv_bytes_per_token_layer(kv)
     return (1.0 - away_share) * kv_bytes, away_share * (sum(core_message_bytes(shape, kv)) * layers)

@@ -1,8 +1,7 @@
-"""What one layer has to do: FLOPs, weight bytes and activation bytes of every operator.
-
-Counts follow from the model's `Shape` and the number formats, per die and token. Vector bytes are
-those of element-wise kernels (norms, quantisation, rotary embedding, activation), which run on
-vector cores and do not hide behind a matrix product."""
+"""What one layer has to do: FLOPs, weight bytes and activation bytes of every operator. Counts
+follow from the model's `Shape` and the number formats, per die and token. Vector bytes are those of
+element-wise kernels (norms, quantisation, rotary embedding, activation), which run on vector cores
+and do not hide behind a matrix product."""
 
 from collections.abc import Callable, Collection
 from dataclasses import astuple, dataclass, replace

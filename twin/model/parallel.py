@@ -1,9 +1,8 @@
 """Parallelisms of attention, as declarations: which dies form a group, what share of the KV each
-holds, and what they send in a layer.
-
-From an entry of PARALLELISMS follow the exchanges that the machine prices, coefficients of prefill
-and decode, KV space, bytes between dies, and what is refused. Experts are spread over all dies
-whatever these are (stages.py); prefill's own ways of splitting heads stand in prefill_costs.py."""
+holds, and what they send in a layer. From an entry of PARALLELISMS follow the exchanges that the
+machine prices, coefficients of prefill and decode, KV space, bytes between dies, and what is
+refused. Experts are spread over all dies whatever these are (stages.py); prefill's own ways of
+splitting heads stand in prefill_costs.py."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -93,12 +92,13 @@ def _stage_bytes_per_die(x: ModelSplit) -> float:
 
 
 def stage_of(s: Shape, pool: Pool) -> Shape:
-    """Shape of a pool's slowest pipeline stage: with most layers, of experts rather than dense."""
+    """Shape of a pool's slowest pipeline stage: one with most layers, with experts where
+    possible."""
     if pool.own.pp_stages == 1:
         return s
     layers = math.ceil(s.layers / pool.own.pp_stages)
 
-    def part_of(count: int) -> int:
+    def layers_of_stage(count: int) -> int:
         """Number of the stage's layers of some kind, of which the model has `count`."""
         return round(count * layers / s.layers)
 
@@ -106,10 +106,10 @@ def stage_of(s: Shape, pool: Pool) -> Shape:
         s,
         layers=layers,
         dense_layers=max(0, layers - s.moe_layers),
-        window_layers=part_of(s.window_layers),
-        select_layers=part_of(s.select_layers),
-        pool_layers=part_of(s.pool_layers),
-        linear_layers=part_of(s.linear_layers),
+        window_layers=layers_of_stage(s.window_layers),
+        select_layers=layers_of_stage(s.select_layers),
+        pool_layers=layers_of_stage(s.pool_layers),
+        linear_layers=layers_of_stage(s.linear_layers),
     )
 
 
@@ -164,9 +164,10 @@ def first_group(pool: Pool, name: str, dies: int) -> slice:
 
 
 def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of an instance's dies that have the first layers: in decode each rank's first dies."""
+    """The dies of an instance that compute the first layers; in decode these are the first dies of
+    each rank."""
     stage_dies = PARALLELISMS["layers"].stride(pool, len(dies))
-    return tuple(die for k, die in enumerate(dies) if k // stage_dies % pool.own.pp_stages == 0)
+    return tuple(die for i, die in enumerate(dies) if i // stage_dies % pool.own.pp_stages == 0)
 
 
 def place_in_stage(pool: Pool, die: int, dies: int) -> int:
@@ -180,8 +181,8 @@ def kv_holders(pool: Pool, dies: int) -> int:
     it decodes too; with data-parallel attention dies, or groups that split prompts; otherwise 1."""
     if pool.role == "colocated":
         return dies // pool.rank_dies
-    own = pool.own
-    return dies // (own.pp_stages * own.cp_dies) if own.attention == "dp" else 1
+    settings = pool.own
+    return dies // (settings.pp_stages * settings.cp_dies) if settings.attention == "dp" else 1
 
 
 def kv_senders(pool: Pool, dies: int, receivers: int) -> int:

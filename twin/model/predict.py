@@ -1,7 +1,6 @@
-"""The closed steady state by formula: what a deployment gives when it is always full.
-
-The kernels that the simulation calls for every iteration are called once, for full slots and mean
-lengths. No arrivals, no queue, no cold start; reuse and imbalance arrive as numbers and tables."""
+"""The closed steady state by formula: what a deployment gives when it is always full. The kernels
+that the simulation calls for every iteration are called once, for full slots and mean lengths. No
+arrivals, no queue, no cold start; reuse and imbalance arrive as numbers and tables."""
 
 import math
 from dataclasses import dataclass
@@ -196,11 +195,11 @@ def _with_fullest_rank(
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """(requests, context tokens) of each rank, f8[R], with the expected maximum of `most` requests
     on the first rank and unchanged sums. count, context: requests and context tokens before."""
-    mean_context = context[1:].sum() / count[1:].sum()  # of a mean request
+    request_context = context[1:].sum() / count[1:].sum()  # of a mean request
     rank_requests = np.full(count.size, (count.sum() - most) / (count.size - 1))
     rank_requests[0] = most
-    rank_context = rank_requests * mean_context
-    rank_context[0] += context[0] - count[0] * mean_context
+    rank_context = rank_requests * request_context
+    rank_context[0] += context[0] - count[0] * request_context
     return rank_requests, rank_context
 
 
@@ -263,7 +262,8 @@ def _decode_figures(
 
 def _seconds_by_operator(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str, float]:
     """Seconds by name of operator, without operators that take no time. ops: seconds by index."""
-    return {name: v for name, v in zip(role.operators, ops.tolist(), strict=True) if v > 0.0}
+    operator_s = zip(role.operators, ops.tolist(), strict=True)
+    return {operator: seconds for operator, seconds in operator_s if seconds > 0.0}
 
 
 def _predict_prefill(
@@ -283,8 +283,8 @@ def _predict_prefill(
     cp_dies = role.pool.own.cp_dies
     group_count = role.stage_dies // cp_dies
     kv_tokens = float(role.kv_tokens_per_rank) * (group_count if is_data_parallel else 1)
-    batch_limit = role.prompt_tokens
-    prompts = max(1.0, min(batch_limit / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
+    budget = role.prompt_tokens
+    prompts = max(1.0, min(budget / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
     fullest_share = 1.0 / role.stage_dies
     if is_data_parallel:  # whole prompts on a die or group: some have one more, or the only one
@@ -365,10 +365,10 @@ def _predict_colocated(
 
 
 def _prompt_wait(slots: float, held: float, service: float, spread: float) -> float:
-    """Mean iterations that a prompt waits for earlier ones at the ranks that compute it, which have
-    `slots`: mean value analysis of a closed network, slot by slot, in which an arrival sees the
-    state with one slot fewer (Reiser and Lavenberg). service: iterations of a prompt; held: all
-    other iterations of a request; spread: mean square / squared mean of service."""
+    """Mean iterations that a prompt waits for earlier prompts at the ranks that compute it, which
+    have `slots` slots: mean value analysis of a closed network, slot by slot, in which an arrival
+    sees the state with one slot fewer (Reiser and Lavenberg). service: iterations of a prompt;
+    held: all other iterations of a request; spread: mean square / squared mean of service."""
     queue_length = busy_slots = wait = 0.0
     for customers in range(1, math.ceil(slots) + 1):
         wait = service * max(0.0, queue_length - busy_slots) + 0.5 * spread * service * busy_slots
@@ -381,7 +381,8 @@ def _prompt_wait(slots: float, held: float, service: float, spread: float) -> fl
 def _advice(
     costs: Costs, rates: dict[str, float], limit: str, decode: DecodePrediction | None
 ) -> str:
-    """A sentence on balance of prefill and decode, and what helps; rates: requests/s by pool."""
+    """A sentence on the balance of prefill and decode, and on what helps. rates: requests/s by
+    pool; limit: name of the pool, or of the front end, that limits."""
     if "prefill" not in rates or "decode" not in rates:
         return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
     prefill_rate, decode_rate = rates["prefill"], rates["decode"]
@@ -420,9 +421,9 @@ def capped_clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[st
     cap; raises HardwareError if even the lowest clock does not."""
     uses = full_load(full)
     if (guest := full.costs.deployed.guest) is not None:  # both compute on one die: one clock
-        pair = uses["prefill"], uses["decode"]
-        use = Use(guest.cores, sum(one.cube for one in pair), sum(one.hbm for one in pair))
-        uses = dict.fromkeys(uses, use)
+        prefill, decode = uses["prefill"], uses["decode"]
+        both = Use(guest.cores, prefill.cube + decode.cube, prefill.hbm + decode.hbm)
+        uses = dict.fromkeys(uses, both)
     return {role: clock_share(scenario, facts, role, use) for role, use in uses.items()}
 
 
@@ -441,8 +442,9 @@ def full_load(full: Prediction) -> dict[str, Use]:
 
 
 def shares_by_cause(costs: Costs, traffic: Traffic, hot: LoadCurve) -> dict[str, float]:
-    """Share of an iteration with one request per rank that each cause takes, largest first: by how
-    much the iteration is shorter without the cause, since operators hide each other."""
+    """Share of an iteration with one request per rank that each cause takes, largest first: how
+    much shorter the iteration is without the cause. Operators hide each other, so shares need not
+    add to 1."""
     role = costs.decoding_role
     assert role is not None
     requests, context = rank_load(1.0, role.ranks, traffic)
@@ -454,5 +456,6 @@ def shares_by_cause(costs: Costs, traffic: Traffic, hot: LoadCurve) -> dict[str,
         )
 
     iteration_s = iteration_with(role.decode)
-    shares = {x: 1.0 - iteration_with(without_cause(role.decode, x)) / iteration_s for x in CAUSES}
+    without_s = {cause: iteration_with(without_cause(role.decode, cause)) for cause in CAUSES}
+    shares = {cause: 1.0 - seconds / iteration_s for cause, seconds in without_s.items()}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

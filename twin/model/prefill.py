@@ -1,5 +1,4 @@
 """One prefill batch: every layer on the most loaded die, with or without microbatch overlap.
-
 Composition follows arXiv 2506.12708v2 section 4.3: attention in three stages (sequence, tensor,
 sequence parallel; or plain data parallel), then gate, dispatch, experts, combine. With two
 microbatches the copy engines carry dispatch and combine of one while the cores compute the other.

@@ -1,6 +1,5 @@
-"""The coefficients of a prefill instance, from operators, machine and network.
-
-The counterpart of decode_costs.py: attention in one of its parallel forms, then the MoE layer."""
+"""The coefficients of a prefill instance, from operators, machine and network. The counterpart of
+decode_costs.py: attention in one of its parallel forms, then the MoE layer."""
 
 from dataclasses import dataclass, replace
 
@@ -111,9 +110,9 @@ def _core_coefficients(x: Setting) -> c.PrefillCore:
     return replace(core, pair_flops=core.pair_flops + drafter_flops)
 
 
-def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
+def _draft_works(x: Setting, draft_setting: Setting) -> list[o.Work]:
     """Work of each operator of a drafter's layer in prefill. own: setting of that layer."""
-    shape, formats = own.shape, own.formats
+    shape, formats = draft_setting.shape, draft_setting.formats
     return [
         o.joining_product(shape, formats, x.drafter.joined),
         o.with_further_inputs(
@@ -233,13 +232,13 @@ def _moe_coefficients(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Tran
     )
 
 
-def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
+def _demand(x: Setting, moe_layers: int, attention: _Attention) -> c.PrefillDemand:
     """Bytes and FLOPs of a prefill batch, as coefficients; form: effect of parallel attention."""
     s, f = x.shape, x.formats
     attention_works = [
         (o.prefill_down(s, f), 1.0),
-        (o.prefill_up(s, f), form.up_share),
-        (o.prefill_output(s, f), form.output_share),
+        (o.prefill_up(s, f), attention.up_share),
+        (o.prefill_output(s, f), attention.output_share),
         *([(o.gate(s, f), 1.0)] if x.sends_to_experts else []),
         *((operator.work(s, f), 1.0) for operator in o.operators_outside_core("prefill")),
     ]

@@ -18,8 +18,9 @@ NONE = -1
 LINE, TABLE, EXACT = range(3)  # how the seconds of a batch are known
 
 
-def _none() -> NDArray[Any]:
-    """One zero: the default of an array that a form of price does not read."""
+def _unused_array() -> NDArray[Any]:
+    """Array of one zero, f8[1]: the default of an array that a form of `BatchPrice` does not
+    read."""
     return np.zeros(1)
 
 
@@ -33,12 +34,14 @@ class BatchPrice:
     each_s: float = 0.0  # per token of the others
     pair_s: float = 0.0  # per query-key pair beyond the mean
     token_pairs: float = 0.0  # mean pairs of a token
-    table_tokens: NDArray[np.float64] = field(default_factory=_none)
-    table_s: NDArray[np.float64] = field(default_factory=_none)  # of batches of `table_tokens`
+    table_tokens: NDArray[np.float64] = field(default_factory=_unused_array)
+    table_s: NDArray[np.float64] = field(
+        default_factory=_unused_array
+    )  # of batches of `table_tokens`
     prices: NDArray[Any] = field(default_factory=lambda: np.zeros(1, dtype_of(PrefillCosts)))
-    hot_tokens: NDArray[np.float64] = field(default_factory=_none)
-    hot_factor: NDArray[np.float64] = field(default_factory=_none)
-    operators: NDArray[np.float64] = field(default_factory=_none)
+    hot_tokens: NDArray[np.float64] = field(default_factory=_unused_array)
+    hot_factor: NDArray[np.float64] = field(default_factory=_unused_array)
+    operators: NDArray[np.float64] = field(default_factory=_unused_array)
     sharing_dies: int = 1  # that split the prompts of the fullest group
 
 
@@ -116,16 +119,18 @@ def batch_seconds(
 
 
 @kernel
-def piece_tokens(q: PromptQueue, left: float, earlier: float, taken: float, load: float) -> float:
-    """Tokens with which a prompt joins a batch that has `taken` tokens; 0: it does not. left:
-    tokens of the prompt to compute; earlier: tokens before these; load: attention seconds so far of
-    the die that would compute the piece."""
-    batch_room, piece = q.budget - taken, left
+def piece_tokens(
+    q: PromptQueue, tokens_left: float, earlier: float, batch_tokens: float, load: float
+) -> float:
+    """Tokens with which a prompt joins a batch that has `batch_tokens` tokens; 0: it does not join.
+    tokens_left: tokens of the prompt still to compute; earlier: tokens before these; load:
+    attention seconds in the batch so far on the die that would compute the piece."""
+    batch_room, piece = q.budget - batch_tokens, tokens_left
     if q.chunk > 0.0:
         next_tokens = next_piece(q.chunk, q.evening, q.line_token_s, q.line_pair_s, earlier)
-        piece = min(left, next_tokens)
+        piece = min(tokens_left, next_tokens)
     elif q.share_s == math.inf:  # whole prompts; the first one whatever its length
-        return left if left <= batch_room or taken == 0.0 else 0.0
+        return tokens_left if tokens_left <= batch_room or batch_tokens == 0.0 else 0.0
     if q.share_s == math.inf:
         return min(piece, batch_room)
     die_left_s = q.share_s - load
@@ -162,19 +167,19 @@ def start_batch(q: PromptQueue, p: int, at_s: float) -> None:
     for die in range(q.die_load.size):
         q.die_load[die] = q.die_tokens[die] = q.die_pairs[die] = 0.0
     tokens, pairs, cached_tokens = 0.0, 0.0, 0.0
-    top_s, most_tokens, most_pairs = 0.0, 0.0, 0.0  # of the die with most attention
+    most_attention_s, most_tokens, most_pairs = 0.0, 0.0, 0.0  # of the die with most attention
     completed, previous_left, prompt = NONE, NONE, q.head[p]
     while prompt != NONE and tokens < q.budget:
-        next_prompt, left = q.following[prompt], q.left[prompt]
-        earlier = q.cached[prompt] + q.fresh[prompt] - left
+        next_prompt, tokens_left = q.following[prompt], q.left[prompt]
+        tokens_before = q.cached[prompt] + q.fresh[prompt] - tokens_left
         die = q.die[prompt] if q.is_dealt else emptiest_die(q)
-        piece = piece_tokens(q, left, earlier, tokens, q.die_load[die])
+        piece = piece_tokens(q, tokens_left, tokens_before, tokens, q.die_load[die])
         if piece <= 0.0 and not q.is_dealt:
             break
         if piece > 0.0:  # else others may be on dies that have room
-            if left == q.fresh[prompt]:
+            if tokens_left == q.fresh[prompt]:
                 cached_tokens += q.cached[prompt]
-            piece_pairs = piece * (earlier + 0.5 * (piece + 1.0))
+            piece_pairs = piece * (tokens_before + 0.5 * (piece + 1.0))
             tokens += piece
             pairs += piece_pairs
             q.die_tokens[die] += piece
@@ -182,13 +187,13 @@ def start_batch(q: PromptQueue, p: int, at_s: float) -> None:
             die_tokens, die_pairs = q.die_tokens[die], q.die_pairs[die]
             die_attention_s = q.attention_token_s * die_tokens + q.attention_pair_s * die_pairs
             q.die_load[die] = die_tokens if q.share_s == math.inf else die_attention_s
-            is_most = die_attention_s > top_s
-            if die_attention_s == top_s:
+            is_busiest = die_attention_s > most_attention_s
+            if die_attention_s == most_attention_s:
                 has_more_pairs = die_tokens == most_tokens and die_pairs > most_pairs
-                is_most = die_tokens > most_tokens or has_more_pairs
-            if is_most:
-                top_s, most_tokens, most_pairs = die_attention_s, die_tokens, die_pairs
-            q.left[prompt] = left - piece
+                is_busiest = die_tokens > most_tokens or has_more_pairs
+            if is_busiest:
+                most_attention_s, most_tokens, most_pairs = die_attention_s, die_tokens, die_pairs
+            q.left[prompt] = tokens_left - piece
         if q.left[prompt] > 0.0:
             previous_left = prompt
         else:

@@ -16,9 +16,9 @@ def prompt_core_coefficients(x: Setting, layers: float) -> dict[str, float]:
     """Coefficients of the attention core of prompt tokens, by field of PromptCore, with the FLOPs
     of `layers` layers. Where prefill's dies split a model without experts, each computes its heads
     for the tokens of all these dies; figures are then per token, or pair, of one die."""
-    s, sharers = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
+    s, split_dies = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
     is_all_latent = uses_sparse_kernel(x)
-    pair_time_s = sharers * pair_s(x)
+    pair_time_s = split_dies * pair_s(x)
     latent_s = x.context_s(1, prompt=True)
     # Keys that are not selected from: one kernel takes them too.
     dense_pair_s = latent_s if is_all_latent else pair_time_s
@@ -33,11 +33,11 @@ def prompt_core_coefficients(x: Setting, layers: float) -> dict[str, float]:
         "least": max(x.machine.sparse_prompts, x.machine.sparse_longer) * float(s.reach),
         "least_from": _longest_dense_prompt(x),
         "every": float(is_all_latent),
-        "edge": sharers * _token_s(x),
-        "pair_flops": sharers * s.prefill_core_flops * layers * s.mean_keys,
+        "edge": split_dies * _token_s(x),
+        "pair_flops": split_dies * s.prefill_core_flops * layers * s.mean_keys,
         "latent_flops": s.decode_core_flops * layers * s.mean_keys,
         "index_flops": s.all_pairs_flops * layers,
-        "windowed_flops": sharers * s.prefill_core_flops * layers * s.window_share,
+        "windowed_flops": split_dies * s.prefill_core_flops * layers * s.window_share,
     }
 
 

@@ -1,7 +1,6 @@
-"""Records of numbers: a field each with its meaning, its unit, and what changes it.
-
-A frozen dataclass of numbers and other records for plain Python; compiled code reads the same names
-in a numpy record (`dtype_of`, `numbers`), which is what a state column holds."""
+"""Records of numbers: a field each with its meaning, its unit, and what changes it. A frozen
+dataclass of numbers and other records for plain Python; compiled code reads the same names in a
+numpy record (`dtype_of`, `numbers`), which is what a state column holds."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace

@@ -1,7 +1,6 @@
-"""Peaks, the shares of them that operators reach, and the time of one operator.
-
-`Machine` joins a chip's peaks (data/chips) with efficiencies of published operator tables
-(data/operators.toml) and the few fitted constants (data/calibration.toml)."""
+"""Peaks, the shares of them that operators reach, and the time of one operator. `Machine` joins a
+chip's peaks (data/chips) with efficiencies of published operator tables (data/operators.toml) and
+the few fitted constants (data/calibration.toml)."""
 
 import math
 from collections.abc import Sequence
@@ -217,8 +216,8 @@ class Machine:
         if self.core_bytes_per_cycle <= 0.0:
             return share
         cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
-        saturating_share = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
-        saturating_share /= cycles_per_s * self.core_bytes_per_cycle
+        sustained_bytes_per_s = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
+        saturating_share = sustained_bytes_per_s / (cycles_per_s * self.core_bytes_per_cycle)
         return min(1.0, share / saturating_share)
 
     def copy_speed_share(self, vector_share: float) -> float:
@@ -264,13 +263,13 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     `operators` fact that each replaces. A stack names its `kernels` and the `month` of its release;
     a chip has facts of each library up to some months. The first facts of a month not before the
     stack's are used, and the latest (LATEST) if the stack names no month."""
-    stated = facts.group(f"stacks.{stack}")
-    if "kernels" not in stated:
-        return kernel_facts(facts, str(stated["base"].value), chip) if "base" in stated else {}
-    month = str(stated["month"].value) if "month" in stated else LATEST
+    entries = facts.group(f"stacks.{stack}")
+    if "kernels" not in entries:
+        return kernel_facts(facts, str(entries["base"].value), chip) if "base" in entries else {}
+    month = str(entries["month"].value) if "month" in entries else LATEST
     kernel_table: dict[str, Fact] = {}
     measured_chip = chip_of_tables(facts, chip)
-    for library in stated["kernels"].value:
+    for library in entries["kernels"].value:
         library_path = f"chips.{measured_chip}.kernels.{library}"
         for library_month in [
             released for released in facts.names(library_path) if released >= month

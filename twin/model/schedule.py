@@ -166,13 +166,15 @@ def decode_pieces(
 def _pieces_of_microbatches(
     layer_s: float, stages: list[tuple[int, float, Operators]]
 ) -> tuple[Piece, ...]:
-    """Pieces of two microbatches half a layer apart; stages: (stream, begin in s, operators)."""
+    """Pieces of two microbatches of which the second runs half a layer later. stages: (stream,
+    begin in s, operators) of the first."""
     return tuple(
-        Piece(stream, m, at / layer_s + 0.5 * m, (at + _total_s(works)) / layer_s + 0.5 * m, works)
-        for stream, at, works in stages
-        for m in (0, 1)
-        if _total_s(works) > 0.0
-    )
+        Piece(stream, microbatch, begin_s / layer_s + 0.5 * microbatch,
+              (begin_s + _total_s(operators)) / layer_s + 0.5 * microbatch, operators)
+        for stream, begin_s, operators in stages
+        for microbatch in (0, 1)
+        if _total_s(operators) > 0.0
+    )  # fmt: skip
 
 
 def _turn_stages(

@@ -1,7 +1,6 @@
-"""What the coefficients of an instance follow from, and the seconds of one operator in it.
-
-All physics of an operator meets here: its work (operators.py), the roofs (roofline.py), the
-traffic (collectives.py) and the share of cores it runs on."""
+"""What the coefficients of an instance follow from, and the seconds of one operator in it. All
+physics of an operator meets here: its work (operators.py), the roofs (roofline.py), the traffic
+(collectives.py) and the share of cores it runs on."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ class Setting:
         return self.whole.layers / self.shape.layers
 
     @property
-    def part(self) -> parallel.ModelSplit:
+    def model_split(self) -> parallel.ModelSplit:
         """Input of the parallelisms' formulas: shapes, number format of KV and group sizes."""
         group_sizes = self.pool.own.tp_dies, self.pool.own.cp_dies, self.pool.own.pp_stages
         return parallel.ModelSplit(self.shape, self.whole, self.formats.kv, *group_sizes)
@@ -84,7 +83,7 @@ class Setting:
         if (group := self.groups.get("layers")) is None:
             return Collective()
         (collective,) = self.collectives("layers", "after")
-        die_bytes = collective.together(self.part) / group.peers
+        die_bytes = collective.together(self.model_split) / group.peers
         return Collective(group.latency_s + self.gap_s, die_bytes / group.rate_bytes_per_s)
 
     def collectives(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
@@ -96,7 +95,7 @@ class Setting:
         """Bytes per token that all dies of a group exchange in the collectives of a parallelism
         (`name`) at a place of a layer (`where`), mean over layers."""
         collectives, shape = self.collectives(name, where), self.shape
-        return sum(sent.together(self.part) * sent.layers(shape) for sent in collectives)
+        return sum(sent.together(self.model_split) * sent.layers(shape) for sent in collectives)
 
     @property
     def gap_s(self) -> float:
@@ -429,8 +428,8 @@ class Setting:
         """Seconds of decode's linear attention per token of a pass, mean layer: by the bandwidth of
         its kernels, if that was measured, otherwise as element-wise work."""
         m = self.machine
-        states_per_s = m.chip.hbm_bytes_per_s * m.linear_bandwidth * m.cores * cores.vector
-        return self.state_bytes(query_tokens) / (states_per_s or m.vector_bytes_per_s(cores.vector))
+        bytes_per_s = m.chip.hbm_bytes_per_s * m.linear_bandwidth * m.cores * cores.vector
+        return self.state_bytes(query_tokens) / (bytes_per_s or m.vector_bytes_per_s(cores.vector))
 
     def core_start_s(self) -> float:
         """Seconds to start decode's attention core, mean layer, by its kind and as measured."""

@@ -1,6 +1,5 @@
-"""The shape of a model: what a layer is made of, as counts (data/models/<name>.toml).
-
-From it follow parameters of weight matrices, KV bytes of a token and FLOPs of attention."""
+"""The shape of a model: what a layer is made of, as counts (data/models/<name>.toml). From it
+follow parameters of weight matrices, KV bytes of a token and FLOPs of attention."""
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ class Shape(Widths):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Stages of its layers: attention, and a dense FFN, experts, or some of each."""
+        """Stages of the model's layers: attention, and a dense FFN, experts, or some of each."""
         layers_of_stage: dict[Stage, int] = {
             "attention": self.layers, "dense": self.dense_layers, "experts": self.routed_experts
         }  # fmt: skip
@@ -94,7 +93,7 @@ class Shape(Widths):
 
     @property
     def kind(self) -> Kind:
-        """Formulas of its kind of attention, which give sizes from the model's widths."""
+        """Formulas of the model's kind of attention, which give sizes from its widths."""
         return KINDS[self.attention]
 
     @property
@@ -108,7 +107,7 @@ class Shape(Widths):
 
     @property
     def linear_kind(self) -> Linear:
-        """Formulas of its layers with linear attention; raises KeyError if it has none."""
+        """Formulas of the model's linear attention; raises KeyError if it has none."""
         return LINEAR[self.linear]
 
     @property
@@ -124,7 +123,8 @@ class Shape(Widths):
 
     @property
     def all_layer_keys(self) -> float:
-        """Keys of a context token in all layers; an indexer, if any, selects from them."""
+        """Number of keys cached per context token in all layers; an indexer may select from
+        them."""
         if self.is_compressed:
             return self.select_layers / self.select_ratio
         return float(self.layers - self.window_layers - self.linear_layers)
@@ -136,7 +136,7 @@ class Shape(Widths):
 
     @property
     def pool_keys(self) -> float:
-        """Keys cached per context token, mean layer, that each token attends to (`pool_layers`)."""
+        """Keys cached per context token, mean layer, without selection (`pool_layers`)."""
         return self.pool_layers / self.pool_ratio / self.layers
 
     @property

@@ -1,5 +1,4 @@
 """What fits on the dies of an instance: its weights, its exchange buffers, and the KV of a die.
-
 Groups of two pools on one die share its HBM, and a group lends KV space to another pool's
 attention. memory.py has the bytes of each part; this module knows no time."""
 
@@ -49,38 +48,38 @@ def kv_bytes(shape: Shape, drafter: Drafter, kv: str) -> float:
 
 
 def space(x: Setting, at: Deployed, name: str) -> Space:
-    """HBM budget and KV tokens of a die. name: of the instance, for messages. Raises ModelError if
-    weights, buffers or one request do not fit."""
-    decoding, chip, dies = at.deployment.decode, x.machine.chip, x.exchange.peers
+    """HBM budget and KV tokens of a die of the instance `name` with the setting `x`. Raises
+    ModelError if weights, buffers or one request do not fit."""
+    settings, chip, dies = at.deployment.decode, x.machine.chip, x.exchange.peers
     if x.pool.phase == "decode":  # a die stores its stage alone
         x = replace(x, shape=stage_of(x.shape, x.pool))
     npus_text = numbered(dies // chip.dies_per_npu, "NPU")
-    what = f"{x.shape.title} on {numbered(dies, 'die')} ({npus_text}) of {name}"
+    subject = f"{x.shape.title} on {numbered(dies, 'die')} ({npus_text}) of {name}"
     expert_layers = x.shape.moe_layers + x.drafter.module
     has_expert_dies = x.expert_dies > 0
-    weights = hbm.layer_stack_bytes(
+    weight_bytes = hbm.layer_stack_bytes(
         x.shape, x.formats, None if has_expert_dies else x.layout, x.drafter.module,
         x.head_dies // x.split_dies if x.pool.phase == "prefill" else 1, x.pool.own.tp_dies > 1,
         vocabularies=2 if x.pool.own.pp_stages == 1 else 1,
     )  # fmt: skip
-    weights += x.drafter.weight_bytes
+    weight_bytes += x.drafter.weight_bytes
     buffer_bytes = _buffer_bytes(x, at.deployment)
-    checked_part, remedies = what, stages.weight_advice(x.pool, x.whole)
+    checked_part, remedies = subject, stages.weight_advice(x.pool, x.whole)
     if has_expert_dies:
-        checked_part = f"An attention die's part of {what}"
+        checked_part = f"An attention die's part of {subject}"
         remedies = (f"{ATTENTION_REMEDY}, use more NPUs per instance, a smaller batch",)
-    budget = hbm.budget(chip, x.facts, weights, buffer_bytes, checked_part, *remedies)
+    budget = hbm.budget(chip, x.facts, weight_bytes, buffer_bytes, checked_part, *remedies)
     if x.pool.phase == "decode":
-        slot_count = decoding.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
+        slot_count = settings.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.
-        states_bytes = (1 + decoding.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
+        states_bytes = (1 + settings.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
         slot_bytes = x.shape.window_bytes(x.pool.precision.kv) + states_bytes
         budget = replace(budget, slots=slot_count * slot_bytes)
     if at.guest is not None:
         budget = _share_with_guest(budget, x, at, at.guest)
     if has_expert_dies:
         slot_bytes = hbm.expert_bytes(x.shape, x.formats, x.layout) * expert_layers
-        expert_part = f"An expert die's part of {what}"
+        expert_part = f"An expert die's part of {subject}"
         hbm.budget(chip, x.facts, slot_bytes, 0.0, expert_part, EXPERT_REMEDY)
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
     token_bytes = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
@@ -145,16 +144,16 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     deployment, prefill, host_pool = at.deployment, at.deployment.prefill, at.pools[guest.lender]
     bytes_per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     expert_layers = x.shape.moe_layers + x.drafter.module
-    shape_part, experts_tp = stages.shape_on_die(x.whole, guest), guest.own.experts_tp
+    guest_shape, experts_tp = stages.shape_on_die(x.whole, guest), guest.own.experts_tp
 
     def guest_experts(npus: int) -> tuple[stages.ExpertLayout, float]:
         """(prefill's expert layout on `npus` NPUs; bytes of a die's expert weights besides
         decode's)."""
         slots = stages.expert_layout(
-            shape_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
+            guest_shape, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
         )
-        has_own = npus != host_pool.npus or experts_tp != host_pool.own.experts_tp
-        return slots, has_own * hbm.expert_bytes(shape_part, x.formats, slots) * expert_layers
+        adds_experts = npus != host_pool.npus or experts_tp != host_pool.own.experts_tp
+        return slots, adds_experts * hbm.expert_bytes(guest_shape, x.formats, slots) * expert_layers
 
     layout, weight_bytes = guest_experts(guest.npus)
     guest_setting = replace(x, pool=guest, layout=layout)

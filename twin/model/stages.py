@@ -1,8 +1,7 @@
 """Stages of a model's layers: where experts sit, and what a model without the stage of experts does
-not have.
-
-Without it every layer has one dense FFN, so nothing is dispatched, combined or balanced. The dies
-of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); ranks share nothing."""
+not have. Without it every layer has one dense FFN, so nothing is dispatched, combined or balanced.
+The dies of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); ranks share
+nothing."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -92,11 +91,12 @@ def with_class_loads(
         log_loads = quantiles * log_span
         if abs(exponent) > 1e-9:
             log_loads = apply(math.log1p, quantiles * math.expm1(exponent * log_span)) / exponent
-    loads = apply(math.exp, skew * np.outer(np.asarray(layer_scales, np.float64), log_loads))
-    ranked = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
+    layer_loads = apply(math.exp, skew * np.outer(np.asarray(layer_scales, np.float64), log_loads))
+    ranked = np.sort((layer_loads / layer_loads.mean(axis=1, keepdims=True)).ravel())
     if ranked.size < classes:  # one layer of few experts a die: an expert is part of many classes
         ranked = np.repeat(ranked, classes)
-    return replace(layout, loads=tuple(float(p.mean()) for p in np.array_split(ranked, classes)))
+    class_means = [float(class_loads.mean()) for class_loads in np.array_split(ranked, classes)]
+    return replace(layout, loads=tuple(class_means))
 
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:

@@ -1,5 +1,4 @@
 """Optimisations that a scenario switches on or off: one entry each, with what it does to the costs.
-
 A switch's name, label, help, source and options are a field of `scenario.deployment.Optimisations`;
 what it changes in the coefficients is its function here, found by the field's name."""
 

@@ -1,6 +1,5 @@
-"""An iteration of two microbatches over time: what each of two streams does, from when to when.
-
-The layers stand as schedule.py arranges them; seconds are the kernels' own."""
+"""An iteration of two microbatches over time: what each of two streams does, from when to when. The
+layers stand as schedule.py arranges them; seconds are the kernels' own."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -76,10 +75,10 @@ def decode_timeline(
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
         return None
     mode = p.splits[split_index]
-    names = ("gate", "dispatch", "experts", "combine")
-    moe = tuple(zip(names, moe_stages_s(p, mode, half_load), strict=True))
+    stage_names = ("gate", "dispatch", "experts", "combine")
+    moe_stages = tuple(zip(stage_names, moe_stages_s(p, mode, half_load), strict=True))
     streams, pieces = decode_pieces(
-        p, stage_seconds(p, mode, half_load), _attention_operators(mode, half_load), moe
+        p, stage_seconds(p, mode, half_load), _attention_operators(mode, half_load), moe_stages
     )
     begin_and_end = _moe_layers_position(p, requests, context, hot, wire, split_s)
     return Timeline(streams, int(p.moe_layers), *begin_and_end, pieces)
@@ -104,14 +103,14 @@ def _moe_layers_position(
     """(begin, end) of the MoE layers as shares of an iteration: after the dense layers, before MTP
     and head. requests, context: of a rank; hot, wire: load of the hottest die and of the fullest
     link, divided by the mean; layer_s: seconds of one MoE layer."""
-    names = operator_names("decode")
-    operator_s = np.zeros(len(names))
+    operators = operator_names("decode")
+    operator_s = np.zeros(len(operators))
     rank_count = max(1, int(p.layout.dies / p.layout.rank_dies))
     rank_load = np.full(rank_count, max(1, round(requests))), np.full(rank_count, context)
     imbalance = _constant_imbalance(hot, wire)
     iteration_s = decode_iteration_s(p, *rank_load, 0, rank_count, *imbalance, operator_s)
     layers_s = p.moe_layers * layer_s
-    seconds_by_name = dict(zip(names, operator_s.tolist(), strict=True))
+    seconds_by_name = dict(zip(operators, operator_s.tolist(), strict=True))
     after_s = sum(
         seconds_by_name[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps", "pipeline")
     )
@@ -133,13 +132,13 @@ def prefill_timeline(
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
     moe_layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
-    names = operator_names("prefill")
-    operator_s = np.zeros(len(names))
+    operators = operator_names("prefill")
+    operator_s = np.zeros(len(operators))
     half_tokens, die_share = 0.5 * tokens, 0.5 / p.layout.dies
     imbalance = _constant_imbalance(hot, wire)
     die_load = die_share * tokens, die_share * pairs
     prefill_batch_s(moe_layers_alone, half_tokens, *die_load, *imbalance, operator_s)
-    seconds_by_operator = dict(zip(names, (operator_s / p.moe_layers).tolist(), strict=True))
+    seconds_by_operator = dict(zip(operators, (operator_s / p.moe_layers).tolist(), strict=True))
     attention_names = (*operator_names("prefill", "attention"), "gate")
     for name in (*attention_names, "experts"):
         seconds_by_operator[name] /= p.compute_share

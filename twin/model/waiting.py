@@ -1,10 +1,9 @@
-"""Time to first token under load: what merging prompts into batches does to those who wait.
-
-Prefill is a bulk-service queue: an instance that becomes free takes all that waits for it, up to
-its budget, and a batch takes longer the more it holds (Bailey, J. Roy. Stat. Soc. B 16, 1954;
-Chaudhry & Templeton, A First Course in Bulk Queues, 1983). No closed form has lengths that differ
-and a router that balances, so the queue's own recursion (Lindley, Proc. Camb. Phil. Soc. 48, 1952)
-is followed over a sample of the requests."""
+"""Time to first token under load: what merging prompts into batches does to those who wait. Prefill
+is a bulk-service queue: an instance that becomes free takes all that waits for it, up to its
+budget, and a batch takes longer the more it holds (Bailey, J. Roy. Stat. Soc. B 16, 1954; Chaudhry
+& Templeton, A First Course in Bulk Queues, 1983). No closed form has lengths that differ and a
+router that balances, so the queue's own recursion (Lindley, Proc. Camb. Phil. Soc. 48, 1952) is
+followed over a sample of the requests."""
 
 from __future__ import annotations
 
@@ -34,11 +33,11 @@ class Prompts:
 
     def first(self, count: int) -> Prompts:
         """The first `count` requests of the sample, at least two."""
-        rows = slice(max(count, 2))
-        return Prompts(self.arrival_s[rows], self.fresh[rows], self.cached[rows])
+        first_rows = slice(max(count, 2))
+        return Prompts(self.arrival_s[first_rows], self.fresh[first_rows], self.cached[first_rows])
 
     def repeated(self, times: int) -> Prompts:
-        """The sample `times` times, one copy after the other."""
+        """A sample of `times` copies of this one, one after the other."""
         gap_count = len(self.arrival_s) - 1  # one alone has none
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / gap_count) if gap_count else 1.0
         copy_begins_s = np.repeat(np.arange(times) * span_s, gap_count + 1)
@@ -48,7 +47,8 @@ class Prompts:
         )  # fmt: skip
 
     def shuffled(self, times: int) -> Prompts:
-        """The sample `times` times; each copy has requests and gaps in orders of its own."""
+        """A sample of `times` copies of this one; each has its requests and its gaps in another
+        order."""
         count, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
         gaps_s = np.diff(self.arrival_s, append=self.arrival_s[-1] + mean_gap_s)
         draws = np.arange(2 * times * count).reshape(2, times, count)
@@ -98,7 +98,7 @@ def waits_and_next_s(
     the batch that its instance begins then, 0 if no prompt waits, f8[n]), at `rate` requests/s."""
     count = len(prompts.arrival_s)
     dies = uniforms(DEALT, np.arange(count)) * pool.dies if pool.is_dealt else np.zeros(count)
-    price = {part.name: getattr(pool.price, part.name) for part in fields(pool.price)}
+    price = {member.name: getattr(pool.price, member.name) for member in fields(pool.price)}
     queue = PromptQueue(
         {"prompts": count, "instances": pool.instances, "dies": pool.dies},
         **price, budget=pool.budget, chunk=pool.chunk, full_s=pool.full_s, token_s=pool.token_s,
@@ -124,8 +124,8 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
     sample adds, so batches before its first and after its last long prompt do not count."""
     one_instance = replace(pool, instances=1, routers=1)
     one_copy_s, two_copies_s = (
-        waits_s(Prompts(np.zeros(one.fresh.size), one.fresh, one.cached), one_instance, 1.0).max()
-        for one in (prompts, prompts.repeated(2))
+        waits_s(replace(sample, arrival_s=np.zeros(sample.fresh.size)), one_instance, 1.0).max()
+        for sample in (prompts, prompts.repeated(2))
     )
     return float(pool.instances * len(prompts.fresh) / (two_copies_s - one_copy_s))
 
@@ -161,9 +161,9 @@ def variance_share_of_mean(lives: Lives, window: float) -> float:
     """Variance of the mean number of requests in progress over a `window`, divided by the variance
     at one instant. window and lives have the same unit of time. The autocorrelation of an
     M/G/infinity queue at a distance d is E[(life - d)+] / E[life] (Cox & Miller, 1965)."""
-    mean_life, variance_parts = math.fsum(life * share for life, share in lives), []
+    mean_life, variance_terms = math.fsum(life * share for life, share in lives), []
     for life, share in lives:
         overlap = min(window, life)
-        square_part = 0.5 * (window + life) * overlap * overlap
-        variance_parts.append(share * (window * life * overlap - square_part + overlap**3 / 3.0))
-    return 2.0 * math.fsum(variance_parts) / (window * window * mean_life)
+        square_term = 0.5 * (window + life) * overlap * overlap
+        variance_terms.append(share * (window * life * overlap - square_term + overlap**3 / 3.0))
+    return 2.0 * math.fsum(variance_terms) / (window * window * mean_life)

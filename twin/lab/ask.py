@@ -74,7 +74,7 @@ def scenario_named(name: str) -> Scenario:
         return load_scenario_file(Path(name))
     if (scenario := preset(name)) is not None:
         return scenario
-    similar_keys = difflib.get_close_matches(name, [p.key for p in presets()], n=1)
+    similar_keys = difflib.get_close_matches(name, [entry.key for entry in presets()], n=1)
     hint = f", perhaps {similar_keys[0]}" if similar_keys else "; the command presets lists them"
     raise UnknownScenario(f"{printable(name)} is neither a .toml file nor a preset{hint}")
 
@@ -163,14 +163,14 @@ def scheduler_defaults(s: Scenario, facts: Facts) -> dict[str, Any]:
     bounds."""
     changes: dict[str, Any] = {}
     for role, pool in pools_by_role(s).items():
-        figures, layout = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
+        scheduler_figures, layout = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
         instance_dies = layout.npus * load_chip(facts, pool.chip).dies_per_npu
         is_one_batch = role == "prefill" and layout.attention == "sp_tp_sp"  # one over all dies
         rank_dies = layout.tp_dies * pool.prompt_ranks
         rank_dies *= layout.pp_stages * (layout.cp_dies if role == "prefill" else 1)
         rank_count = 1 if is_one_batch else instance_dies // rank_dies
-        if budget_tokens := figures.get("token_budget"):
-            budgets = 1 if figures.get("budget_of") == "instance" else rank_count
+        if budget_tokens := scheduler_figures.get("token_budget"):
+            budgets = 1 if scheduler_figures.get("budget_of") == "instance" else rank_count
             tokens_per_npu = budget_tokens * budgets // layout.npus
             if role == "colocated":  # the budget is that of one of the passes of an iteration
                 tokens_per_npu *= layout.pp_stages
@@ -179,11 +179,11 @@ def scheduler_defaults(s: Scenario, facts: Facts) -> dict[str, Any]:
                 changes["deployment.prefill.tokens_per_npu"] = tokens_per_npu
                 changes["deployment.prefill.chunk_tokens"] = budget_tokens * budgets // rank_count
         if role != "prefill":
-            if sequences := figures.get("sequences"):
+            if sequences := scheduler_figures.get("sequences"):
                 changes["deployment.decode.batch_per_npu"] = sequences * rank_count // layout.npus
-            if "swap_gb" in figures:
-                changes["deployment.decode.swap_gb_per_die"] = float(figures["swap_gb"])
-            if rank_choice := figures.get("rank_choice"):
+            if "swap_gb" in scheduler_figures:
+                changes["deployment.decode.swap_gb_per_die"] = float(scheduler_figures["swap_gb"])
+            if rank_choice := scheduler_figures.get("rank_choice"):
                 changes["deployment.decode.rank_choice"] = rank_choice
     bounded_values = {path: _within_bounds(path, value) for path, value in changes.items()}
     return {path: value for path, value in bounded_values.items() if value_of(s, path) != value}

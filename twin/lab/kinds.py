@@ -76,7 +76,7 @@ def _join_trace(parts: Parts) -> TraceTable:
     frames = (parts.tables["requests"], parts.tables["segments"])
     columns: dict[str, Any] = {c.name: c.to_numpy() for frame in frames for c in frame}
     columns[OFFSET] = np.concatenate(([0], np.cumsum(columns.pop(COUNT), dtype=np.int64)))
-    attributes = {k: tuple(v) if isinstance(v, list) else v for k, v in parts.about.items()}
+    attributes = {name: tuple(v) if isinstance(v, list) else v for name, v in parts.about.items()}
     return TraceTable(name=parts.name, format=parts.format, **(columns | attributes))
 
 

@@ -131,15 +131,15 @@ def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
 
 def scenario_to_toml(scenario: Scenario) -> str:
     """The scenario as TOML, every field with its unit: reading it back gives an equal scenario."""
-    lines, section_prefix = [], ""
+    toml_lines, section_prefix = [], ""
     # Not splitlines: it also splits at characters that may stand inside a string.
     for line in tomli_w.dumps(scenario.model_dump(mode="json")).split("\n"):
         if line.startswith("["):
             section_prefix = line.strip("[]") + "."
-        field, equals, _ = line.partition(" = ")
-        unit = field_unit(section_prefix + field) if equals else ""
-        lines.append(f"{line}  # {unit}" if unit else line)
-    return "\n".join(lines)
+        field_name, equals, _ = line.partition(" = ")
+        unit = field_unit(section_prefix + field_name) if equals else ""
+        toml_lines.append(f"{line}  # {unit}" if unit else line)
+    return "\n".join(toml_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,10 @@ def terms() -> dict[str, Term]:
         (ROOT / "docs" / "CONCEPTS.md").read_text("utf-8").partition("## Glossary")[2],
         re.MULTILINE,
     )
-    cells = [[cell.strip() for cell in row] for row in glossary_rows[2:]]  # after head and line
+    row_cells = [[cell.strip() for cell in row] for row in glossary_rows[2:]]  # after head and line
     return {
         name: Term(name, meaning, unit, tuple(word.strip() for word in synonyms.split(",") if word))
-        for name, meaning, unit, synonyms in cells
+        for name, meaning, unit, synonyms in row_cells
     }
 
 

@@ -35,20 +35,20 @@ def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
     bounds. In decode the size of instances changes, in other pools their number. Raises
     SpecError."""
     pools_used = sorted(seated_pools(scenario))  # prefill last: it takes what decode leaves
-    npus_now, npus_left = sum(count * size for _, count, size in pools_used), npus
+    npus_now, npus_left = sum(count * old_npus for _, count, old_npus in pools_used), npus
     if npus < len(pools_used):
         raise SpecError(f"{numbered(npus, 'NPU')} cannot hold {len(pools_used)} pools")
     changes: dict[str, Any] = {"deployment.placement": "packed"}
-    for role, count, size in pools_used:
+    for role, count, old_npus in pools_used:
         is_last = role == pools_used[-1][0]
-        scaled_npus = round(npus * count * size / npus_now)
+        scaled_npus = round(npus * count * old_npus / npus_now)
         pool_npus = npus_left if is_last else max(1, min(npus_left - 1, scaled_npus))
-        instances = min(count, pool_npus) if role == "decode" else max(1, pool_npus // size)
+        instances = min(count, pool_npus) if role == "decode" else max(1, pool_npus // old_npus)
         pool_path = f"deployment.{role}"
-        npus_each = pool_npus // instances if role == "decode" else min(size, pool_npus)
+        npus_each = pool_npus // instances if role == "decode" else min(old_npus, pool_npus)
         sizes = {f"{pool_path}.instances": instances, f"{pool_path}.npus_per_instance": npus_each}
         if role == "decode" and (expert_npus := scenario.deployment.decode.expert_npus):
-            sizes[f"{pool_path}.expert_npus"] = max(1, round(expert_npus / size * npus_each))
+            sizes[f"{pool_path}.expert_npus"] = max(1, round(expert_npus / old_npus * npus_each))
         for path, value in sizes.items():
             field = field_info(path)
             changes[path] = min(value, field.high) if field and field.high else value
@@ -69,9 +69,9 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
         fields_as_sold = as_sold(name, facts)
         return Supernode.model_validate({k.partition(".")[2]: v for k, v in fields_as_sold.items()})
     rows = store.machines.search().rows if store else []
-    matches = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
-    if store and len(matches) == 1:
-        machine = store.machines.load(matches[0].digest)
+    matching = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
+    if store and len(matching) == 1:
+        machine = store.machines.load(matching[0].digest)
         chip = fitting_chip(machine, facts, chip or Supernode().chip)
         return Supernode(machine=machine.digest, chip=chip)
     raise HardwareError(

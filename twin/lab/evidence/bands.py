@@ -117,13 +117,13 @@ def log_speed(row: Row, error: float) -> float:
 
 
 def errors_of(
-    rows: Sequence[Row], firsts: Mapping[str, First], today: Mapping[str, float]
+    rows: Sequence[Row], first_answers: Mapping[str, First], today: Mapping[str, float]
 ) -> list[Error]:
-    """Errors of judged rows that have a first answer or the kind 'seen'. firsts: first answers by
+    """Errors of judged rows that have a first answer or the kind 'seen'. first_answers: by
     row id; today: today's errors by row id, as twin / published - 1 (missing: the first)."""
     errors = []
     for row in rows:
-        answer = firsts.get(row.id)
+        answer = first_answers.get(row.id)
         if row.kind in UNJUDGED or row.at_most or (answer is None and row.kind != "seen"):
             continue
         if (error_now := today.get(row.id, None if answer is None else answer.error)) is None:
@@ -178,7 +178,7 @@ class Bands:
 
     def __init__(self, errors: Sequence[Error]) -> None:
         """Fit the bands to errors of rows. Raises ValueError if none has a first error."""
-        self.errors = sorted(errors, key=lambda e: e.first is None)
+        self.errors = sorted(errors, key=lambda entry: entry.first is None)
         unseen = [error for error in self.errors if error.first is not None]
         if not unseen:
             raise ValueError("bands need at least one row with a first error")
@@ -238,10 +238,10 @@ def _variance_factors(
     firsts: scaled errors. (Dubrule; by groups: Barber et al., Annals of statistics 49, 2021)"""
     residuals = projection @ todays
     deviations_by_key: dict[Hashable, list[float]] = {}
-    for by in (by_system, by_source):
+    for group_of in (by_system, by_source):
         rows_by_group: dict[str, list[int]] = {}
         for row, error in enumerate(errors):
-            rows_by_group.setdefault(by(error), []).append(row)
+            rows_by_group.setdefault(group_of(error), []).append(row)
         # No other is there to predict it. (The projection is singular for all rows alone.)
         if len(rows_by_group) == 1:
             continue
@@ -298,13 +298,13 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, shared_levels: NDArray[n
     roots_of_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
     half_variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
-        at_depth = depths == depth
-        if at_depth.any():
+        is_here = depths == depth
+        if is_here.any():
             level = min(len(LEVELS), max(depth + 1, STACK)) - 1
-            branch, other_branch = codes[rows[at_depth], level], codes[other_rows[at_depth], level]
+            branch, other_branch = codes[rows[is_here], level], codes[other_rows[is_here], level]
             pair = np.minimum(branch, other_branch) * len(errors) + np.maximum(branch, other_branch)
             counts = np.bincount(pair)
-            roots = np.bincount(pair, roots_of_gaps[at_depth])[counts > 0] / counts[counts > 0]
+            roots = np.bincount(pair, roots_of_gaps[is_here])[counts > 0] / counts[counts > 0]
             # One far-off system decides less (Cressie & Hawkins, Math. Geology 12, 1980).
             half_variances[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
     if np.isnan(half_variances).all():
@@ -319,15 +319,15 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, shared_levels: NDArray[n
 
 def bands_without(
     errors: Sequence[Error],
-    by: Callable[[Error], Any],
+    group_of: Callable[[Error], Any],
     leaves: Mapping[str, tuple[Any, Levels]] | None = None,
 ) -> dict[str, Band]:
-    """Band by row id, made without errors of the row's group. by: function that gives an error's
+    """Band by row id, made without errors of the row's group. group_of: returns an error's
     group, such as its system; leaves: (group, levels) by row id (None: those of the errors)."""
-    leaves = leaves or {error.row: (by(error), error.levels) for error in errors}
+    leaves = leaves or {error.row: (group_of(error), error.levels) for error in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
-        other_errors = [error for error in errors if by(error) != group]
+        other_errors = [error for error in errors if group_of(error) != group]
         if any(error.first is not None for error in other_errors):
             tree = Bands(other_errors)
             bands |= {row: tree.band(leaf) for row, (key, leaf) in leaves.items() if key == group}

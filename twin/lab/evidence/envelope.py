@@ -75,10 +75,10 @@ class AspectRange:
         return f"{range_text} {self.aspect.unit}".rstrip() + only_suffix
 
     def holds(self, value: float | str) -> bool:
-        """Whether a number is within the range of published rows, or a name is one of theirs."""
+        """Whether a number is within the range of published rows, or a name among their names."""
         if isinstance(value, str):
             return value in self.values
-        numbers = [each for each in self.values if not isinstance(each, str)]
+        numbers = [end for end in self.values if not isinstance(end, str)]
         return bool(numbers) and numbers[0] <= value <= numbers[-1]
 
 
@@ -237,7 +237,7 @@ def outside_evidence(
 ) -> list[str]:
     """A sentence for each aspect in which a scenario lies outside the ranges of `known` rows (None:
     the published ones). Raises FactError."""
-    rows, known = known, _published_configurations() if known is None else known
+    configs, known = known, _published_configurations() if known is None else known
     chips = {pool.chip for pool in pools_by_role(scenario).values()} | {scenario.supernode.chip}
     if unknown_chips := sorted(chips - {*facts.names("chips")}):
         raise FactError(f"no chip is named {unknown_chips[0]}: add it to data/chips")
@@ -246,7 +246,7 @@ def outside_evidence(
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
         chip_configs = [c for c in known if _pool_chip(c, facts) == chip_of(scenario, "decode")]
-        if all(each.scenario.deployment.mode != "colocated" for each in chip_configs):
+        if all(config.scenario.deployment.mode != "colocated" for config in chip_configs):
             remarks.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
@@ -255,7 +255,7 @@ def outside_evidence(
     for role in roles:
         roles_by_chip.setdefault(chip_of(scenario, role), []).append(role)
     for chip, chip_roles in roles_by_chip.items():
-        for span in aspect_ranges(facts, rows, chip):  # None: published rows, whose are stored
+        for span in aspect_ranges(facts, configs, chip):  # None: published rows, whose are stored
             pool = span.aspect.pool
             if pool and pool not in chip_roles:
                 continue
@@ -267,7 +267,7 @@ def outside_evidence(
                 shown, limits = span.aspect.value_text(value, facts), span.text(facts)
                 remarks.append(f"{span.aspect.title}: {shown}{unit}; published rows have {limits}.")
     for has_feature, sentence in UNCOMMON:
-        if has_feature(scenario) and not any(has_feature(each.scenario) for each in known):
+        if has_feature(scenario) and not any(has_feature(config.scenario) for config in known):
             remarks.append(f"No published row {sentence}.")
     return [*dict.fromkeys(remarks), *_traffic_remarks(scenario, known)]
 

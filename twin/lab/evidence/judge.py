@@ -76,13 +76,13 @@ def answer_row(row: Row, facts: Facts) -> float:
     row_facts = facts.replaced(row.facts)
     if row.family not in MEASURES:
         raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
-    parts = row.measure.split(".")[1:]
+    name_parts = row.measure.split(".")[1:]
     compute = MEASURES[row.family]
-    answer = compute(parts, MeasureInput(scenario_of(row.scenario), row_facts, row.args))
+    answer = compute(name_parts, MeasureInput(scenario_of(row.scenario), row_facts, row.args))
     if row.against is not None:
-        other_args = {key.removeprefix("against_"): value for key, value in row.args.items()
-                 if key.startswith("against_")}  # fmt: skip
-        answer /= compute(parts, MeasureInput(scenario_of(row.against), row_facts, other_args))
+        other_args = {name.removeprefix("against_"): value for name, value in row.args.items()
+                 if name.startswith("against_")}  # fmt: skip
+        answer /= compute(name_parts, MeasureInput(scenario_of(row.against), row_facts, other_args))
     return float(answer) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
 
 
@@ -206,9 +206,9 @@ def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:
                   "workload.concurrency": int(case.args["clients"])}  # fmt: skip
     if "prompts" in case.args:
         overrides["workload.prompts"] = int(case.args["prompts"])
-    last_s, tokens, summary = _benchmark_run(with_overrides(case.scenario, overrides), case.facts)
+    end_s, tokens, summary = _benchmark_run(with_overrides(case.scenario, overrides), case.facts)
     if parts[0] == "throughput":  # until the last answer has ended
-        return tokens / last_s / npus_used(case.scenario)
+        return tokens / end_s / npus_used(case.scenario)
     latency_s = summary[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
     assert isinstance(latency_s, float)
     return latency_s
@@ -220,9 +220,9 @@ def _benchmark_run(scenario: Scenario, facts: Facts) -> tuple[float, float, Mapp
     from twin.engine.simulate import simulate  # a formula waits for no compiler
 
     run = simulate(scenario, facts)
-    last_s = run.tables["requests"]["finish_s"].max()
-    assert isinstance(last_s, float)
-    return last_s, float(run.tables["requests"]["output_tokens"].to_numpy().sum()), run.summary
+    end_s = run.tables["requests"]["finish_s"].max()
+    assert isinstance(end_s, float)
+    return end_s, float(run.tables["requests"]["output_tokens"].to_numpy().sum()), run.summary
 
 
 MEASURES: dict[str, Callable[[Sequence[str], MeasureInput], float]] = {
@@ -271,13 +271,13 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         count_error = first_error.error if first_error is not None and row.kind in UNSEEN else error
         is_within_bound = row.at_most and count_error <= 0.0
         judged_error = None if row.kind in UNJUDGED or is_within_bound else count_error
-        largest_error = error_limits().limit(row)
+        error_limit = error_limits().limit(row)
         answers.append({name: getattr(row, name) for name in SAID} | {
             "published": row.value, "twin": twin_value, "error": error,
             "judged_error": judged_error,
             "first_error": None if first_error is None else first_error.error,
-            "first_commit": "" if first_error is None else first_error.commit, "bar": largest_error,
-            "outside": judged_error is not None and abs(judged_error) > largest_error,
+            "first_commit": "" if first_error is None else first_error.commit, "bar": error_limit,
+            "outside": judged_error is not None and abs(judged_error) > error_limit,
             "others": others_of_row.get(row.id, []),
         })  # fmt: skip
     return answers
@@ -313,7 +313,7 @@ def headline_score(rows: Judged, group: str) -> Score | None:
     """The worse of a group's scores of kinds `unseen` and `seen`; None without such rows."""
     group_rows = [row for row in rows if row["group"] == group]
     scores = (score(group_rows, group, kind) for kind in ("unseen", "seen"))
-    return max(filter(None, scores), key=lambda each: each.mean, default=None)
+    return max(filter(None, scores), key=lambda group_score: group_score.mean, default=None)
 
 
 def headlines(rows: Judged) -> list[str]:
@@ -354,11 +354,11 @@ def _skew_clause(group: str) -> str:
 def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
     """A line for each group or system (`by`): mean, worst and number of rows of every kind."""
     table_rows = []
-    for name in dict.fromkeys(row[by] for row in rows):
-        named_rows = [row for row in rows if row[by] == name]
-        score_by_kind = {kind: score(named_rows, name, kind) for kind in JUDGED}
+    for row_group in dict.fromkeys(row[by] for row in rows):
+        named_rows = [row for row in rows if row[by] == row_group]
+        score_by_kind = {kind: score(named_rows, row_group, kind) for kind in JUDGED}
         table_rows.append(
-            {"rows of": name}
+            {"rows of": row_group}
             | {kind: "" if each is None else each.text for kind, each in score_by_kind.items()}
             | {kind: str(sum(row["kind"] == kind for row in named_rows) or "") for kind in UNJUDGED}
         )

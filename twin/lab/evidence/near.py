@@ -113,8 +113,8 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
         PREFILL: bool(roles & {"prefill", "colocated"}),
         "ttft": len(roles) > 1 or "colocated" in roles,
     }
-    with_rates = not run or scenario.workload.arrivals == "closed_loop"
-    return [figure for figure in FIGURES if exists[figure.quantity] and (with_rates or figure.time)]
+    has_rates = not run or scenario.workload.arrivals == "closed_loop"
+    return [figure for figure in FIGURES if exists[figure.quantity] and (has_rates or figure.time)]
 
 
 def figure_bands(scenario: Scenario, facts: Facts, run: bool = False) -> list[FigureBand]:
@@ -222,17 +222,17 @@ class KnownRatio:
 
 
 def known_ratios(
-    one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
+    first_run: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
 ) -> list[KnownRatio]:
     """For each headline figure that differs between two runs, the known error of such a ratio, and
-    whether the figures are equal within it; one, other: (scenario, summary) of each run."""
+    whether the figures are equal within it. first_run, other: (scenario, summary)."""
     comparisons = []
-    for figure in figures_of(one[0], run=True):
-        value, other_value = one[1].get(figure.metric), other[1].get(figure.metric)
+    for figure in figures_of(first_run[0], run=True):
+        value, other_value = first_run[1].get(figure.metric), other[1].get(figure.metric)
         has_band = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
         if has_band and value and other_value and value != other_value:
             speed_ratio = other_value / value if figure.time else value / other_value
-            comparisons.append(_known_ratio(figure, one[0], other[0], speed_ratio))
+            comparisons.append(_known_ratio(figure, first_run[0], other[0], speed_ratio))
     return comparisons
 
 

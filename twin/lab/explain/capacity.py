@@ -81,18 +81,18 @@ def search_steps(
     then halve; the last interval is interpolated by share. thorough: adds seeds if few leave the
     load open, in up to three times as long."""
     require_one_model(s, "a capacity")
-    path, own_load = load_of(s)
-    begin_load = load = begin or load_by_formula(s, facts) or own_load
+    path, load_now = load_of(s)
+    begin_load = load = begin or load_by_formula(s, facts) or load_now
     short_run, step_factor, run_count = with_span(s, facts, begin_load), STEP, 0
     long_run, is_at_ends = with_longer_times(short_run, begin_load), False
     met: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
-    trials: list[_Load] = []
+    tried: list[_Load] = []
     share_variances: list[float] = []
     count_step = 1.0 if path == "workload.concurrency" else 0.0
     while begin_load * LEAST <= load <= begin_load * MOST:
         trial_load = _Load(load, s.slo.share)
-        trials.append(trial_load)
+        tried.append(trial_load)
         if is_at_ends:
             run_count += yield from _run_load(long_run, trial_load, [], seeds=_seed_count(long_run))
         else:
@@ -114,7 +114,7 @@ def search_steps(
                 least_missed = _Load(math.inf, s.slo.share)
             else:
                 least_missed = met.pop()
-        if is_settled or len(trials) == TRIED:
+        if is_settled or len(tried) == TRIED:
             break
         if met and not math.isinf(least_missed.load):
             load = math.sqrt(met[-1].load * least_missed.load)
@@ -125,16 +125,16 @@ def search_steps(
     if not low_load or math.isinf(high_load):
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
     excess, shortfall = met[-1].excess, max(-least_missed.excess, 0.0)
-    position = 0.0 if count_step else excess / max(excess + (shortfall or excess), TINY)
-    sure_loads = [each for each in trials if each.sure and each.meets == (each.load <= low_load)]
-    range_low = max((each.load for each in sure_loads if each.meets), default=low_load)
-    range_high = min((each.load for each in sure_loads if not each.meets), default=high_load)
-    best_load = low_load + (high_load - low_load) * position
+    gap_share = 0.0 if count_step else excess / max(excess + (shortfall or excess), TINY)
+    clear_loads = [each for each in tried if each.sure and each.meets == (each.load <= low_load)]
+    range_low = max((each.load for each in clear_loads if each.meets), default=low_load)
+    range_high = min((each.load for each in clear_loads if not each.meets), default=high_load)
+    best_load = low_load + (high_load - low_load) * gap_share
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
     has_more_seeds = len(met[-1].shares) > _seed_count(long_run)  # seeds differ
     seeds_differ = met[-1].runs_of is long_run and has_more_seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
-        long_loads = [each for each in trials if each.runs_of is long_run and each.shares]
+        long_loads = [each for each in tried if each.runs_of is long_run and each.shares]
         likely_low, likely_high = _probable_range(long_loads, s.slo.share)
         range_low, range_high = min(likely_low, best_load), max(likely_high, best_load)
     return Capacity(path, best_load, range_low, range_high, run_count, low_load)
@@ -159,7 +159,7 @@ class _Load:
 
     @property
     def meets(self) -> bool:
-        """Whether the mean meets the SLO and at most half of the runs are overloaded."""
+        """Whether enough requests meet the SLO, and at most half of the runs are overloaded."""
         return self.excess >= 0.0 and 2 * self.overloaded <= len(self.shares)
 
 
@@ -189,9 +189,9 @@ def with_longer_times(s: Scenario, load: float | None = None) -> Scenario:
     MOST_REQUESTS at a load (None: its own); unchanged if its run is not steady."""
     if not stays_steady(s):
         return s
-    own_counted_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
-    enough_s = MOST_REQUESTS / (load or own_load) if path == "workload.rate_req_per_s" else math.inf
-    counted_s = min(LONGER * own_counted_s, max(own_counted_s, enough_s))
+    counted_now_s, (path, load_now) = s.horizon_s - s.warmup_s, load_of(s)
+    limit_s = MOST_REQUESTS / (load or load_now) if path == "workload.rate_req_per_s" else math.inf
+    counted_s = min(LONGER * counted_now_s, max(counted_now_s, limit_s))
     warmup_s = 2.0 * s.warmup_s
     return with_overrides(s, {"horizon_s": warmup_s + counted_s, "warmup_s": warmup_s})
 
@@ -202,7 +202,7 @@ def stays_steady(s: Scenario) -> bool:
 
 
 def with_load(s: Scenario, load: float) -> Scenario:
-    """The scenario at a load (in the unit of `load_of`) of four figures. Raises SpecError."""
+    """The scenario at a load (unit of `load_of`), rounded to four figures. Raises SpecError."""
     path, _ = load_of(s)
     rounded_load = float(f"{load:.{FIGURES}g}")
     is_count = path == "workload.concurrency"
@@ -238,17 +238,17 @@ def _needs_more_seeds(low: _Load, missed: _Load) -> bool:
     if missed.refused:
         return False
     mean_variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
-    error = math.sqrt(mean_variance / min(len(low.shares), len(missed.shares)))
-    return error * math.log(missed.load / low.load) > SETTLED * (low.excess - missed.excess)
+    mean_error = math.sqrt(mean_variance / min(len(low.shares), len(missed.shares)))
+    return mean_error * math.log(missed.load / low.load) > SETTLED * (low.excess - missed.excess)
 
 
 def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]:
     """Low and high load between which the mean share within the SLO falls to `share` with 95 %
     probability, from all longer runs. The odds of a miss are logistic in the log of the load."""
-    log_loads = np.log([each.load for each in loads])
-    n_runs = np.array([len(each.shares) for each in loads])
-    met_sums = np.array([sum(each.shares) for each in loads])
-    miss_shares = 1.0 - np.concatenate([each.shares for each in loads])
+    log_loads = np.log([load.load for load in loads])
+    n_runs = np.array([len(load.shares) for load in loads])
+    met_sums = np.array([sum(load.shares) for load in loads])
+    miss_shares = 1.0 - np.concatenate([load.shares for load in loads])
     dispersion = float(miss_shares @ miss_shares / miss_shares.sum())  # variance over mean
     log_grid = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
     steepness = np.geomspace(*FALLS, 25)[:, None, None]
@@ -261,39 +261,40 @@ def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]
 
 
 def _run_load(
-    s: Scenario, at: _Load, variances: list[float], *, seeds: int = 0
+    s: Scenario, tried: _Load, variances: list[float], *, seeds: int = 0
 ) -> Generator[Scenario, Summary | None, int]:
     """Generator: runs a load until it is sure whether the SLO is met; returns the number of runs.
     seeds: exact number of seeds, 0 for as many as needed. variances: variance over seeds of the
     share within the SLO at each earlier load. Without an exact number this load's variance is
     averaged with them, because two seeds may agree by chance, and from three runs on is added."""
-    if at.runs_of is not s:
-        at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
-    seeds_before, own_variance = len(at.shares), 0.0
+    if tried.runs_of is not s:
+        tried.runs_of, tried.shares, tried.overloaded, tried.sure = s, [], 0, False
+    seeds_before, variance_now = len(tried.shares), 0.0
     most_seeds, exact = seeds or _seed_count(s), seeds > 0
     try:
-        scenario = with_load(s, at.load)
+        scenario = with_load(s, tried.load)
     except SpecError:
-        at.refused = at.sure = True
+        tried.refused = tried.sure = True
         return 0
-    while len(at.shares) < most_seeds and (exact or not at.sure):
-        seed = OTHERS + len(at.shares) if at.shares else s.seed
+    while len(tried.shares) < most_seeds and (exact or not tried.sure):
+        seed = OTHERS + len(tried.shares) if tried.shares else s.seed
         summary = yield with_overrides(scenario, {"seed": seed})
         if summary is None:
-            at.refused = at.sure = True
-            return len(at.shares) + 1 - seeds_before
-        at.shares.append(share_met(summary))
-        at.overloaded += summary.get("steady_state") == "overloaded"
-        seed_count = len(at.shares)
+            tried.refused = tried.sure = True
+            return len(tried.shares) + 1 - seeds_before
+        tried.shares.append(share_met(summary))
+        tried.overloaded += summary.get("steady_state") == "overloaded"
+        seed_count = len(tried.shares)
         if seed_count < (2 if variances else min(FIRST, most_seeds)):
             continue
-        mean_share = sum(at.shares) / seed_count
-        own_variance = sum((x - mean_share) ** 2 for x in at.shares) / (seed_count - 1)
-        variance = own_variance if exact else (sum(variances) + own_variance) / (len(variances) + 1)
+        mean_share = sum(tried.shares) / seed_count
+        variance_now = sum((share - mean_share) ** 2 for share in tried.shares) / (seed_count - 1)
+        variance = variance_now if exact else (sum(variances) + variance_now) / (len(variances) + 1)
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
         least_variance = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
         margin = SURE * math.sqrt(max(variance, least_variance) / seed_count)
-        at.sure = at.overloaded == seed_count or (not at.overloaded and abs(at.excess) > margin)
-    if not exact and not at.overloaded and seeds_before < 3 <= len(at.shares):
-        variances.append(own_variance)
-    return len(at.shares) - seeds_before
+        is_clear = not tried.overloaded and abs(tried.excess) > margin
+        tried.sure = tried.overloaded == seed_count or is_clear
+    if not exact and not tried.overloaded and seeds_before < 3 <= len(tried.shares):
+        variances.append(variance_now)
+    return len(tried.shares) - seeds_before

@@ -107,8 +107,8 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
         servers["router"] = (prediction.decode.requests_per_s, tpot_s)
     admitted_share = priced.room.admitted_share  # the rates are of what is not refused
     waits_s = {
-        part: _wait_s(view, rate / admitted_share, time_s)
-        for part, (rate, time_s) in servers.items()
+        stage: _wait_s(view, rate_per_s / admitted_share, service_s)
+        for stage, (rate_per_s, service_s) in servers.items()
     }
     if prefill_s:
         waits_s |= {"prefill_queue": prefill_s, "prefill": prefill_s}
@@ -206,28 +206,29 @@ def _fault_text(fault: Fault) -> str:
 @cause("imbalance", "Expert imbalance", "Balance the experts.")
 def propose_even_experts(v: View) -> Changes:
     """Propose perfectly even experts, and placements and rebalancing that approach them."""
-    e, path = v.scenario.experts, "experts"
-    even = e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle"
-    if even or not v.has_experts:
+    experts, path = v.scenario.experts, "experts"
+    is_even = experts.popularity == "uniform" or experts.placement == "perfect"
+    if is_even or experts.balancing.policy == "oracle" or not v.has_experts:
         return
     no_balancing = {f"{path}.balancing.policy": "none"}
     yield Change({f"{path}.placement": "perfect"} | no_balancing, False, promise=v.uneven)
-    if e.placement != "eplb":
+    if experts.placement != "eplb":
         yield Change({f"{path}.placement": "eplb"})
-        yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant)})
+        yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, experts.redundant)})
     else:
-        yield Change({f"{path}.redundant": max(32, 2 * e.redundant)})
-    popularity_moves = e.drift_s > 0 or e.shift_every_s > 0 or e.topics > 1
+        yield Change({f"{path}.redundant": max(32, 2 * experts.redundant)})
+    popularity_moves = experts.drift_s > 0 or experts.shift_every_s > 0 or experts.topics > 1
     if popularity_moves:
         interval_s = round(min(60.0, v.scenario.horizon_s / 10), 1)
-        yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant),
+        yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, experts.redundant),
                       f"{path}.balancing.policy": "periodic",
                       f"{path}.balancing.interval_s": interval_s,
                       f"{path}.balancing.window_s": interval_s},
                      promise=BALANCED * v.uneven)  # fmt: skip
-    if e.balancing.policy != "none":
-        for name, value in (("swap", "background"), ("interval_s", 0.5 * e.balancing.interval_s)):
-            yield Change({f"{path}.balancing.{name}": value}, promise=0.5 * BALANCED * v.uneven)
+    if experts.balancing.policy != "none":
+        half_s = 0.5 * experts.balancing.interval_s
+        for field, value in (("swap", "background"), ("interval_s", half_s)):
+            yield Change({f"{path}.balancing.{field}": value}, promise=0.5 * BALANCED * v.uneven)
 
 
 @cause("router", "Choice of the prefill instance", "Let another router choose the instance.")
@@ -252,17 +253,17 @@ LIMITS: dict[int, tuple[str, float, str]] = {
 def propose_no_limits(v: View) -> Changes:
     """Propose to remove each limit that refused requests, the scenario's own and tenants'."""
     scenario = v.scenario
-    for code, (name, unlimited, limit_text) in LIMITS.items():
+    for code, (field, unlimited, limit_text) in LIMITS.items():
         if not (refused_share := v.refused.get(codes.REASONS[code], 0.0)):
             continue
-        own_limit, tenants_too = value_of(scenario, f"admission.{name}"), name != "shed_at"
-        limited = [t for t in scenario.tenants if tenants_too and getattr(t, name)]
-        settings: Settings = {f"admission.{name}": unlimited} if own_limit else {}
+        own_limit, has_tenant_limits = value_of(scenario, f"admission.{field}"), field != "shed_at"
+        limited = [t for t in scenario.tenants if has_tenant_limits and getattr(t, field)]
+        settings: Settings = {f"admission.{field}": unlimited} if own_limit else {}
         if limited:
-            freed_by_tenant = {t: t.model_copy(update={name: unlimited}) for t in limited}
+            freed_by_tenant = {t: t.model_copy(update={field: unlimited}) for t in limited}
             settings["tenants"] = _json_rows([freed_by_tenant.get(t, t) for t in scenario.tenants])
         removed_limits = [limit_text.format(own_limit)] if own_limit else []
-        removed_limits += [f"{limit_text.format(getattr(t, name))} of {t.name}" for t in limited]
+        removed_limits += [f"{limit_text.format(getattr(t, field))} of {t.name}" for t in limited]
         yield Change(settings, named=first_few(removed_limits), promise=SERVED * refused_share)
 
 
@@ -272,8 +273,8 @@ def propose_api_servers(v: View) -> Changes:
     front = v.scenario.front_end
     if v.ttft_shares["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
         return
-    need = math.ceil(1.5e-3 * v.arrived_per_s * front.service_ms)
-    for servers in sorted({max(2 * front.api_servers, need), 4 * max(front.api_servers, need)}):
+    needed = math.ceil(1.5e-3 * v.arrived_per_s * front.service_ms)
+    for servers in sorted({max(2 * front.api_servers, needed), 4 * max(front.api_servers, needed)}):
         yield Change({"front_end.api_servers": servers}, promise=v.gain_of(0.5, "front_end"))
     if front.service_ms > 4.0:  # what a request takes there, however many servers there are
         saved = 1.0 - 4.0 / front.service_ms
@@ -291,11 +292,11 @@ def propose_plane_rates(v: View) -> Changes:
         yield Change({"supernode.scale_up": "supernode"})
     names = ("ub_link_gb_per_s", "sub_planes", "l1_uplinks", "rdma_gb_per_s_per_npu",
              "vpc_gb_per_s_per_node")  # fmt: skip
-    sold = as_sold(supernode.machine, v.facts)
-    fixes = {
-        p: sold[p] for p in (f"supernode.{r}" for r in names) if value_of(v.scenario, p) < sold[p]
-    }
-    if fixes:
+    sold_values = as_sold(supernode.machine, v.facts)
+    paths = [f"supernode.{name}" for name in names]
+    lower_paths = [path for path in paths if value_of(v.scenario, path) < sold_values[path]]
+    if lower_paths:
+        fixes = {path: sold_values[path] for path in lower_paths}
         yield Change(fixes, promise=v.gain_of(0.8, "kv_transfer"))
     elif v.operators.get("dispatch", 0.0) + v.operators.get("combine", 0.0) > 0.25:
         yield Change({"supernode.ub_link_gb_per_s": 2 * supernode.ub_link_gb_per_s}, doable=False)

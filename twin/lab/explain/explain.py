@@ -100,25 +100,25 @@ def explain(
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
     summary = runs.run_with_tables(scenario)
-    brief = with_shorter_horizon(scenario, summary)
-    base_summary = runs.run_with_tables(brief)
+    short = with_shorter_horizon(scenario, summary)
+    base_summary = runs.run_with_tables(short)
     try:
-        full_prediction = predict_steady(brief, facts, trace, counts)
+        full_prediction = predict_steady(short, facts, trace, counts)
     except ModelError:  # a single request of mean length does not fit
         full_prediction = None
-    requests = runs.tables[brief]["requests"]
-    waits_s = waiting_s(requests, brief.horizon_s)
+    requests = runs.tables[short]["requests"]
+    waits_s = waiting_s(requests, short.horizon_s)
     reason_shares = requests["reason"].cast(pl.String).value_counts(normalize=True)
-    decode_rows = [r for r in runs.tables[brief]["operators"].to_dicts() if r["phase"] == "decode"]
+    decode_rows = [r for r in runs.tables[short]["operators"].to_dicts() if r["phase"] == "decode"]
     total_s = sum(r["total_s"] for r in decode_rows)
-    shares = {r["operator"]: r["total_s"] / total_s for r in decode_rows} if total_s else {}
-    view = View(brief, facts, base_summary, full_prediction, shares, trace, counts,
+    time_shares = {r["operator"]: r["total_s"] / total_s for r in decode_rows} if total_s else {}
+    view = View(short, facts, base_summary, full_prediction, time_shares, trace, counts,
                 waiting=waits_s, refused=dict(reason_shares.iter_rows()))  # fmt: skip
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
-    even_summary = runs.summaries.get(with_overrides(brief, EVEN))
+    even_summary = runs.summaries.get(with_overrides(short, EVEN))
     if even_summary:
-        view = replace(view, uneven=run_score(base_summary, even_summary, brief))
-    limit = capacity(brief, facts, runs.summary_of)
+        view = replace(view, uneven=run_score(base_summary, even_summary, short))
+    limit = capacity(short, facts, runs.summary_of)
     causes = rank_causes(_confirmed_causes(runs, view, limit))
     run_view = View(scenario, facts, summary, view.full, view.operators)
     verdict_text = verdict(run_view, limit, causes)
@@ -144,7 +144,7 @@ def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]
     confirmed: list[Measured] = []
     for group in options_faults_first[:LOOKED_INTO]:
         cause = _confirm_cause(runs, view, group) if len(confirmed) < CONFIRMED else None
-        if cause and all(cause.removal.settings != past.removal.settings for past in confirmed):
+        if cause and all(cause.removal.settings != other.removal.settings for other in confirmed):
             confirmed.append(cause)
     return confirmed
 
@@ -178,8 +178,8 @@ def _run_options(runs: Runs, view: View, candidates: list[Option]) -> list[Optio
 
     def promise_of(k: int) -> float:
         """Promise of option `k` minus its cause's gain, times AGAIN for each run of the cause."""
-        key = candidates[k].cause.key
-        return (candidates[k].worth - gains.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
+        cause = candidates[k].cause.key
+        return (candidates[k].worth - gains.get(cause, 0.0)) * AGAIN ** runs_by_cause.get(cause, 0)
 
     untried = list(range(len(candidates)))
     while runs_left and untried:
@@ -235,19 +235,19 @@ def _meets_slo(runs: Runs, view: View, change: Change) -> bool:
     return summary is not None and slo_met(summary, with_overrides(view.scenario, change.settings))
 
 
-def _confirm_cause(runs: Runs, view: View, group: list[Option]) -> Measured | None:
+def _confirm_cause(runs: Runs, view: View, options: list[Option]) -> Measured | None:
     """The cause of a group of options with its least intrusive change that helps on every seed and
     meets the SLO or is nearly the best; None if none helps."""
     scenario = view.scenario
-    doable = [option for option in group if option.change.doable]
+    doable = [option for option in options if option.change.doable]
     advised = [
         option for option in doable if not view.meets_slo and _meets_slo(runs, view, option.change)
     ]
     best_worth = max((option.worth for option in doable), default=0.0)
     advised = advised or [option for option in doable if option.worth >= NEARLY * best_worth]
-    rest = sorted((option for option in doable if option not in advised), key=lambda k: -k.worth)
-    doable_pair = _first_gain(runs, scenario, [*advised, *rest][:TRIED])
-    ideal_options = [option for option in group if not option.change.doable]
+    others = sorted((option for option in doable if option not in advised), key=lambda k: -k.worth)
+    doable_pair = _first_gain(runs, scenario, [*advised, *others][:TRIED])
+    ideal_options = [option for option in options if not option.change.doable]
     ideal_option = max(ideal_options, key=lambda k: k.worth, default=None)
     if ideal_option and doable_pair and ideal_option.worth <= doable_pair[0].worth:
         ideal_option = None  # what can be done removes enough of it

@@ -25,18 +25,18 @@ def propose_prefill_instances(v: View) -> Changes:
         yield from _propose_cores(v, 1.25, 1.5)
         return
     count, npus = v.role_npus["prefill"]
-    needed = count + 1
+    needed_count = count + 1
     if rate_per_s := v.sustained_per_s.get("prefill"):
-        needed = max(needed, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
+        needed_count = max(needed_count, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
     most_instances = count + v.free_npus // npus
-    target_count = min(needed, most_instances)
+    target_count = min(needed_count, most_instances)
     for instances in sorted({min(count + 1, target_count), target_count, most_instances} - {count}):
         yield Change({"deployment.prefill.instances": instances})
     if v.scenario.deployment.mode == "disaggregated":  # what prefill hands on is to be decoded
-        yield from _propose_split(v, range(target_count, min(needed + 1, most_instances) + 1))
-    if v.scenario.deployment.mode != "disaggregated" or needed <= most_instances:
+        yield from _propose_split(v, range(target_count, min(needed_count + 1, most_instances) + 1))
+    if v.scenario.deployment.mode != "disaggregated" or needed_count <= most_instances:
         return
-    for added_instances in sorted({most_instances - count + 1, needed - count}):
+    for added_instances in sorted({most_instances - count + 1, needed_count - count}):
         decode_settings = _shrunken_decode(v, added_instances * npus - v.free_npus)
         yield Change({"deployment.prefill.instances": count + added_instances} | decode_settings)
     if deployment.prefill.npus_per_instance > 1:
@@ -141,13 +141,13 @@ def propose_prefill_batches(v: View) -> Changes:
     """Propose larger or smaller batches, prompts in chunks or whole, other attention."""
     if "prefill" not in v.role_npus or v.ttft_ratio < 0.25:
         return
-    section, path = v.scenario.deployment.prefill, "deployment.prefill"
+    prefill, section = v.scenario.deployment.prefill, "deployment.prefill"
     default_tokens = Scenario().deployment.prefill.tokens_per_npu
-    for tokens in (max(2 * section.tokens_per_npu, default_tokens), section.tokens_per_npu // 2):
-        yield Change({f"{path}.tokens_per_npu": tokens})
-    yield Change({f"{path}.attention": "sp_tp_sp"})
-    yield Change({f"{path}.microbatch": True})
-    yield Change({f"{path}.chunk_tokens": 0 if section.chunk_tokens else 8192})
+    for tokens in (max(2 * prefill.tokens_per_npu, default_tokens), prefill.tokens_per_npu // 2):
+        yield Change({f"{section}.tokens_per_npu": tokens})
+    yield Change({f"{section}.attention": "sp_tp_sp"})
+    yield Change({f"{section}.microbatch": True})
+    yield Change({f"{section}.chunk_tokens": 0 if prefill.chunk_tokens else 8192})
 
 
 @cause("batch", "Decode batch", "Change the largest decode batch.")
@@ -158,8 +158,8 @@ def propose_decode_batches(v: View) -> Changes:
     path, batch_now = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
     if v.tpot_ratio > CLOSE and v.full is not None:
         tpot_bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
-        target = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), tpot_bound_s)
-        for batch_size in sorted({target.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
+        largest = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), tpot_bound_s)
+        for batch_size in sorted({largest.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
             if 0 < batch_size < batch_now:
                 yield Change({path: batch_size})
     elif v.ttft_shares["router"] >= WAITS:
@@ -211,9 +211,9 @@ def propose_offload(v: View) -> Changes:
     pool = pools_by_role(v.scenario).get("decode")
     if pool is None or pool.offload is None:
         return
-    off_share, lent_cores = pool.offload.requests, pool.offload.cores
+    offload_share, lent_cores = pool.offload.requests, pool.offload.cores
     if v.operators.get("offloaded_core", 0.0) > 0.0:
-        for smaller_share in (round(0.7 * off_share, 2), round(0.4 * off_share, 2), 0.0):
+        for smaller_share in (round(0.7 * offload_share, 2), round(0.4 * offload_share, 2), 0.0):
             yield Change({"deployment.decode.attention_offload": smaller_share})
         yield Change({"deployment.prefill.lent_cores": min(0.9, 2.0 * lent_cores)})
     if v.ttft_shares["prefill_queue"] >= WAITS:

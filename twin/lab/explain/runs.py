@@ -151,8 +151,8 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
     does harm on a seed."""
     pairs: list[tuple[Summary, Summary]] = []
     for seed_scenario in with_seeds(s, MORE_SEEDS + RARE_SEEDS):
-        has_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
-        if has_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
+        are_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
+        if are_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
             break
         before, after = runs.summary_of(seed_scenario), runs.summary_with(seed_scenario, settings)
         if before is None or after is None or is_harmful(before, after, seed_scenario):
@@ -207,18 +207,18 @@ def _metric_gain(
 ) -> tuple[float, str, float, float, float] | None:
     """(weight against other metrics, metric, mean before, mean after, least improvement), of a
     change over (before, after) pairs of runs; None unless the metric clearly improves."""
-    pair_values = [[metric_value(metric, figure, s) for figure in pair] for pair in pairs]
-    if any(figure is None for pair in pair_values for figure in pair):
+    pair_values = [[metric_value(metric, summary, s) for summary in pair] for pair in pairs]
+    if any(value is None for pair in pair_values for value in pair):
         return None
     values = np.array(pair_values, float)
     better_sign = 1.0 if METRICS[metric].better == "higher" else -1.0
-    seed_gains = better_sign * (values[:, 1] - values[:, 0])
-    mean_change, least_change = float(seed_gains.mean()), float(seed_gains.min())
+    gains = better_sign * (values[:, 1] - values[:, 0])
+    mean_change, least_change = float(gains.mean()), float(gains.min())
     base_value = max(abs(float(values[:, 0].mean())), 1e-12)
-    least_felt = SAID * base_value
+    least_gain = SAID * base_value
     if metric == "slo_attainment":  # half of those that miss the SLO, however few they are
-        least_felt = min(NOTABLE, 0.5 * (1.0 - float(values[:, 0].mean())))
-    if least_change <= 0 or least_change < 0.5 * mean_change or least_change < least_felt:
+        least_gain = min(NOTABLE, 0.5 * (1.0 - float(values[:, 0].mean())))
+    if least_change <= 0 or least_change < 0.5 * mean_change or least_change < least_gain:
         return None
     if metric == "slo_attainment":
         weight = SERVED * least_change

@@ -26,9 +26,9 @@ def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dic
     if costs.decode_role is not None:
         ranks = tables["ranks"].filter(pl.col("role") == "decode")
         column_names = ("requests_mean", "context_tokens_mean")
-        mean_requests, context_tokens = (_mean(ranks[name].fill_null(0.0)) for name in column_names)
-        hot = _hottest_load(tables, "decode")
-        timelines["decode"] = decode_timeline(costs.decode, mean_requests, context_tokens, hot, hot)
+        requests, context_tokens = (_mean(ranks[name].fill_null(0.0)) for name in column_names)
+        load = _hottest_load(tables, "decode")
+        timelines["decode"] = decode_timeline(costs.decode, requests, context_tokens, load, load)
     if costs.prefill_role is not None:
         operators = tables["operators"].filter(pl.col("phase") == "prefill")
         batch_count = float(operators["iterations"].max() or 0.0) if operators.height else 0.0  # type: ignore[arg-type]
@@ -37,8 +37,8 @@ def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dic
         tokens = total_tokens / batch_count if batch_count > 0 else 0.0  # of a mean batch
         prompt_tokens = _mean(tables["requests"]["input_tokens"]) or 1.0
         attention_pairs = tokens * 0.5 * min(prompt_tokens, tokens)
-        hot = _hottest_load(tables, "prefill")
-        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, hot, hot)
+        load = _hottest_load(tables, "prefill")
+        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, load, load)
     return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
 
@@ -53,7 +53,7 @@ def full_load_timelines(
     if costs.decode_role is not None and prediction.decode is not None:
         ranks, query_tokens = costs.decode_role.ranks, costs.decode.query_tokens
         rank_batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
-        requests, context = (float(figure[0]) for figure in rank_load(rank_batch, ranks, traffic))
+        requests, context = (float(load[0]) for load in rank_load(rank_batch, ranks, traffic))
         tokens = 0.5 * query_tokens * rank_batch * ranks / costs.decode.layout.domains
         hottest = die_and_link_load(costs.decode.layout, tokens, *assembly.decode_imbalance.table)
         timelines["decode"] = decode_timeline(costs.decode, requests, context, *hottest)

@@ -57,7 +57,7 @@ class View:
         if not any(stage_s.values()):
             stage_s |= self.waiting
         total_s = sum(stage_s.values())
-        return {name: part_s / total_s if total_s else 0.0 for name, part_s in stage_s.items()}
+        return {name: time_s / total_s if total_s else 0.0 for name, time_s in stage_s.items()}
 
     def gain_of(self, share: float, *stages: str) -> float:
         """Score that the run would gain if a share of the time of these TTFT stages went away."""
@@ -109,11 +109,11 @@ class View:
 
 
 def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
-    """Seconds by stage of the TTFT that requests still in the stage at the end have waited,
-    summed."""
+    """Seconds, by stage of the TTFT, that requests have waited in the stage in which they are at
+    the end of the run, summed."""
     waited_s = {}
-    for stage, begin_column, end in TTFT_PARTS:
-        times_s = [requests[column].cast(pl.Float64).to_numpy() for column in (begin_column, end)]
+    for stage, *columns in TTFT_PARTS:
+        times_s = [requests[column].cast(pl.Float64).to_numpy() for column in columns]
         has_begun, has_ended = (np.isfinite(values) for values in times_s)
         waited_s[stage] = float((horizon_s - times_s[0][has_begun & ~has_ended]).sum())
     return waited_s
@@ -171,8 +171,8 @@ def given_up_share(summary: Summary) -> float:
 
 def has_one_slo(scenario: Scenario) -> bool:
     """Whether all requests have the scenario's SLO: no tenant and no other model has its own."""
-    own_limits = (tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
-    return not scenario.models and not any(own_limits)
+    tenant_limits = (tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
+    return not scenario.models and not any(tenant_limits)
 
 
 def slo_met(summary: Summary, s: Scenario) -> bool:

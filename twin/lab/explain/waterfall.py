@@ -85,17 +85,17 @@ def _mean_stage_s(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
 
 
 def _piece_shares(
-    tables: Mapping[str, pl.DataFrame], phase: str, plan: Timeline | None
+    tables: Mapping[str, pl.DataFrame], phase: str, timeline: Timeline | None
 ) -> dict[str, float]:
     """Share of a phase's time by piece of the waterfall. Where two streams overlap, they divide the
-    time of layers in proportion to their operators' busy time. plan: timeline of the two streams;
+    time of layers in proportion to their operators' busy time. timeline: of the two streams;
     None: one stream."""
-    busy_rows = [r for r in operator_seconds(tables["operators"], phase, plan) if r[1] != SLACK]
-    inner_s = sum(seconds for stream, _, seconds in busy_rows if stream)
+    busy_rows = [r for r in operator_seconds(tables["operators"], phase, timeline) if r[1] != SLACK]
+    stream_s = sum(seconds for stream, _, seconds in busy_rows if stream)
     outer_s = sum(seconds for stream, _, seconds in busy_rows if not stream)
-    layer_share = plan.end - plan.begin if plan is not None else 0.0
+    layer_share = timeline.end - timeline.begin if timeline is not None else 0.0
     # The streams overlap: what both are at work shares the time that the layers last.
-    scale = layer_share / (1.0 - layer_share) * outer_s / inner_s if inner_s and outer_s else 1.0
+    scale = layer_share / (1.0 - layer_share) * outer_s / stream_s if stream_s and outer_s else 1.0
     piece_s: dict[str, float] = {}
     for stream, name, seconds in busy_rows:
         scaled_s = seconds * (scale if stream else 1.0)

@@ -131,23 +131,23 @@ def require_known_names(s: Scenario, facts: Facts) -> None:
 def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
     """Raise TooLarge for a run that needs more memory or time than this machine allows; waiting:
     budgets of runs that are queued before it."""
-    most_bytes, most_s = SHARE * total_bytes(), float(os.environ.get(LIMIT, LIMIT_S))
-    if budget.memory_bytes > most_bytes:
-        fitting_requests = (most_bytes - BASE_BYTES) / REQUEST_BYTES
+    allowed_bytes, allowed_s = SHARE * total_bytes(), float(os.environ.get(LIMIT, LIMIT_S))
+    if budget.memory_bytes > allowed_bytes:
+        fitting_requests = (allowed_bytes - BASE_BYTES) / REQUEST_BYTES
         raise TooLarge(
             f"a run of some {budget.requests:,.0f} requests takes about "
             f"{amount(budget.memory_bytes, 'bytes')} of memory, and this machine has "
-            f"{amount(most_bytes, 'bytes')} for it: shorten horizon_s or lower the rate, for at "
+            f"{amount(allowed_bytes, 'bytes')} for it: shorten horizon_s or lower the rate, for at "
             f"most {fitting_requests:,.0f} requests"
         )
-    if budget.seconds > most_s:
+    if budget.seconds > allowed_s:
         raise TooLarge(
             f"a run of about {budget.seconds / 60.0:,.0f} minutes is longer than the "
-            f"{most_s / 60.0:,.0f} that are allowed here ({LIMIT}): shorten horizon_s, or let "
+            f"{allowed_s / 60.0:,.0f} that are allowed here ({LIMIT}): shorten horizon_s, or let "
             "experts shift or be balanced less often"
         )
     queued_s = sum(waiting_budget.seconds for waiting_budget in waiting)
-    if queued_s + budget.seconds > QUEUE * most_s:
+    if queued_s + budget.seconds > QUEUE * allowed_s:
         raise TooLarge(
             f"runs of about {queued_s / 60.0:,.0f} minutes are waiting already: let some finish, "
             "or stop some"

@@ -46,8 +46,8 @@ def load_dask() -> Any:
 
 def connection_errors() -> tuple[type[BaseException], ...]:
     """Exception classes of Dask that mean a lost connection."""
-    client = load_dask().client
-    return OSError, client.ClosedClientError, client.FutureCancelledError
+    client_module = load_dask().client
+    return OSError, client_module.ClosedClientError, client_module.FutureCancelledError
 
 
 def scheduler_address(address: str = "", *, required: bool = False) -> str:
@@ -149,9 +149,9 @@ class Cluster:
         if self._client is not None and self._client.status != "running":
             self._disconnect()
         if self._client is None:
-            library = load_dask()
+            dask = load_dask()
             try:
-                self._client = library.Client(self.address, timeout=CONNECT_S, set_as_default=False)
+                self._client = dask.Client(self.address, timeout=CONNECT_S, set_as_default=False)
             except OSError:
                 raise ClusterError(f"no scheduler answers at {self.address}") from None
         return self._client
@@ -240,12 +240,12 @@ def stop(keys: Collection[str]) -> None:
 
 async def work_for(address: str) -> None:
     """Work for the scheduler at an address until stopped; if it ends, for the next one there."""
-    library = load_dask()
+    dask = load_dask()
     import_module("dask").config.set(QUIET)
     threading.Thread(target=CHILD.answer, args=("warm", ""), daemon=True).start()
     while True:
         try:
-            worker = library.Worker(address, nthreads=1, memory_limit=None, dashboard=False,
+            worker = dask.Worker(address, nthreads=1, memory_limit=None, dashboard=False,
                                     death_timeout=10)  # fmt: skip
             async with worker:
                 log.info("works for %s", address)

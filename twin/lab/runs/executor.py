@@ -88,15 +88,15 @@ class Runner:
         self._thread.start()
         return self
 
-    def submit(self, scenario: Scenario, seen: Store | None = None, engine: str = "") -> str:
-        """Queue a run; returns its id, or that of an equal run. seen: the store as the visitor sees
+    def submit(self, scenario: Scenario, view: Store | None = None, engine: str = "") -> str:
+        """Queue a run; returns its id, or that of an equal run. view: the store as the visitor sees
         it; engine: module of another engine, as `job.EXPLAIN`. Raises StoreError, TooLarge."""
-        seen = seen or self._store
+        view = view or self._store
         with self._door:
             ids = self._store.runs.queued_ids()
             if len(ids) >= WAITING_MAX:
                 raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
-            if seen.visitor and seen.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
+            if view.visitor and view.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
                 reason = f"{EACH_MAX} runs of yours wait or run"
                 raise StoreError(f"{reason}: let some finish, or stop some")
             self._budgets = {run: budget for run, budget in self._budgets.items() if run in ids}
@@ -105,8 +105,8 @@ class Runner:
             if not engine and self._store.runs.get(self._explaining):
                 self._store.runs.request_stop(self._explaining)
                 self._explaining = ""
-            module = engine or self._engine
-            run = add_run(seen, scenario, again=False, engine=module, waiting=waiting_budgets)
+            engine_name = engine or self._engine
+            run = add_run(view, scenario, again=False, engine=engine_name, waiting=waiting_budgets)
             self._explaining = run if engine else self._explaining
             self._budgets[run] = budget_of(self._store, scenario, load_facts())
         self._stillborn, self.trouble = 0, ""

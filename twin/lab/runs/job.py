@@ -73,16 +73,16 @@ def start_heartbeat(
                 # The next beat may get through; a run outlives many missed ones.
                 log.warning("progress of run %s was not stored: %s", run, error)
 
-    def note(fraction: float, live: Mapping[str, Any]) -> bool:
+    def take_progress(share_done: float, live: Mapping[str, Any]) -> bool:
         """Note progress for the next heartbeat; returns whether the run goes on."""
         nonlocal latest_progress
-        latest_progress = (fraction, dict(live))
-        return reply == "go" and (watch is None or watch(fraction, live))
+        latest_progress = (share_done, dict(live))
+        return reply == "go" and (watch is None or watch(share_done, live))
 
     thread = threading.Thread(target=beat_until_over, daemon=True)
     thread.start()
     try:
-        yield note
+        yield take_progress
     finally:
         is_over.set()
         thread.join()
@@ -214,10 +214,10 @@ def warm_up(_: str) -> str:
 def carry_out(text: str) -> str:
     """Carry out a stored run (text: "engine's-module id") for a cluster; returns its state. Waits
     while another process has it, restarts it after a dead one. Raises StoreError."""
-    module, _, run = text.partition(" ")
+    engine_name, _, run = text.partition(" ")
     store, owner = _cluster_store_and_owner()
     store.runs.end_runs(owner.name, "how it ended could not be stored")
-    engine = load_engine(module)
+    engine = load_engine(engine_name)
     while (row := store.runs.claim(owner, run)) is None:
         run_row = store.runs.get(run)
         if run_row is None:

@@ -101,8 +101,8 @@ class Live:
 
     def _forget(self, run: str) -> None:
         """Remove a run, and stop it if work on it goes on."""
-        look = self._runs.pop(run, None)
-        if look is not None and (look.searching or not look.ended):
+        state = self._runs.pop(run, None)
+        if state is not None and (state.searching or not state.ended):
             self._send(run, None)
 
     def _send(self, run: str, question: Scenario | None) -> None:
@@ -115,9 +115,9 @@ class Live:
         with self._changed:
             if message is None:  # the run under way and those that waited have no answer
                 self._deaths += 1
-                looks = {run: look for run, look in self._runs.items() if look.ended}
+                ended = {run: state for run, state in self._runs.items() if state.ended}
                 self._runs.clear()
-                self._runs.update({run: replace(at, searching=False) for run, at in looks.items()})
+                self._runs |= {run: replace(state, searching=False) for run, state in ended.items()}
             else:
                 header, tables = message
                 self._deaths = 0
@@ -184,12 +184,12 @@ class Answering:
         """Simulate a question and report its progress, then search its capacity."""
         last_report_s = 0.0
 
-        def progress(fraction: float, live: Mapping[str, Any]) -> bool:
+        def progress(share_done: float, live: Mapping[str, Any]) -> bool:
             """Report progress from time to time; returns whether the run goes on."""
             nonlocal last_report_s
             if time.monotonic() - last_report_s > REPORT_S:
                 last_report_s = time.monotonic()
-                self._report(run, Look(fraction, {"finished": live.get("finished", 0.0)}))
+                self._report(run, Look(share_done, {"finished": live.get("finished", 0.0)}))
             return run not in self._dropped
 
         try:

@@ -32,17 +32,17 @@ def _predict_one(
     """The formulas' answer for one model, as a dict for JSON, with sentences on known errors."""
     facts = load_facts()
     start_s = time.perf_counter()
-    prices = Priced(scenario, facts, trace, counts)
-    prediction = prices.prediction
+    priced = Priced(scenario, facts, trace, counts)
+    prediction = priced.prediction
     req_per_s, limiter = prediction.requests_per_s, prediction.limit
     if prediction.prefill is not None and scenario.deployment.prefill.attention == "dp":
         # By a sample of prompts: a long one on one die leaves the others without work.
-        req_per_s, limiter = min((req_per_s, limiter), (attainment(prices).max_rate, "prefill"))
+        req_per_s, limiter = min((req_per_s, limiter), (attainment(priced).max_rate, "prefill"))
     summary: dict[str, Any] = {"throughput_req_per_s": req_per_s, "limit": limiter}
     operators_by_role = {}
     advice = " ".join(filter(None, (prediction.advice, left_out_by_formulas(scenario))))
     if scenario.deployment.mode != "prefill_only":
-        batch_at_slo = largest_batch(prices, scenario.slo.tpot_ms * 1e-3)
+        batch_at_slo = largest_batch(priced, scenario.slo.tpot_ms * 1e-3)
         advice += f" {batch_at_slo.sentence}"
         summary |= {
             "slo_tpot_s": batch_at_slo.tpot_s, "slo_batch_per_npu": batch_at_slo.batch_per_npu,

@@ -205,10 +205,10 @@ def pack_message(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) ->
     """Bytes of a message: a line of JSON that ends with tables' sizes, then the tables as Arrow."""
     table_bytes = {}
     for name, frame in tables.items():
-        buffer = io.BytesIO()
-        frame.write_ipc(buffer)
-        table_bytes[name] = buffer.getvalue()
-    sizes = {name: len(content) for name, content in table_bytes.items()}
+        table_file = io.BytesIO()
+        frame.write_ipc(table_file)
+        table_bytes[name] = table_file.getvalue()
+    sizes = {name: len(table_content) for name, table_content in table_bytes.items()}
     return json.dumps({**head, "tables": sizes}).encode() + b"\n" + b"".join(table_bytes.values())
 
 

@@ -47,24 +47,24 @@ def run_now(
     """Carry out a run in this process and store it, even a failed one; returns its id and result.
     Raises what the engine raises."""
     owner = Owner.current()
-    run = add_run(store, scenario, owner=owner, engine=engine)
-    row = require(store.runs.get(run), "run", run)
-    return run, execute_run(store, row, owner, load_engine(engine), watch)
+    run_id = add_run(store, scenario, owner=owner, engine=engine)
+    row = require(store.runs.get(run_id), "run", run_id)
+    return run_id, execute_run(store, row, owner, load_engine(engine), watch)
 
 
 def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRow | None:
     """Newest finished run of exactly this scenario; None without one."""
     version = load_engine(engine).ENGINE_VERSION
-    run = store.runs.find(scenario_digest(scenario), load_facts().digest, version)
-    return store.runs.get(run) if run else None
+    run_id = store.runs.find(scenario_digest(scenario), load_facts().digest, version)
+    return store.runs.get(run_id) if run_id else None
 
 
 def find_or_run(store: Store, scenario: Scenario, watch: Watch, engine: str = ENGINE) -> RunRow:
     """Newest finished run of exactly this scenario; if there is none, one is carried out here."""
     if (row := find_run(store, scenario, engine=engine)) is not None:
         return row
-    run, _ = run_now(store, scenario, watch=watch, engine=engine)
-    return require(store.runs.get(run), "run", run)
+    run_id, _ = run_now(store, scenario, watch=watch, engine=engine)
+    return require(store.runs.get(run_id), "run", run_id)
 
 
 def run_or_scenario(

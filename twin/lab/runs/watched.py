@@ -114,8 +114,8 @@ def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
     batches = passes("prefill", "prefill_start_s", "prefill_end_s")
     seconds_by_operator, held_s = defaultdict[str, float](float), defaultdict[int, float](float)
     for batch in batches:
-        for name, busy_s in batch.operators:
-            seconds_by_operator[name] += busy_s
+        for operator, busy_s in batch.operators:
+            seconds_by_operator[operator] += busy_s
         if batch.held_s > 0.0:
             held_s[batch.hot_node] += batch.held_s
     if batches:  # reads of the memory pool, and batches between its own

@@ -73,8 +73,8 @@ def _scenario_parameter(scenarios: Sequence[Scenario]) -> dict[str, str]:
 
 def linked_scenarios(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
     """Scenarios inside a link, in order; `hold` receives their machines. Raises ShareError."""
-    texts = [text for text in query.get(QUESTIONS, "")[:LINK_CHARS_MAX].split(",") if text]
-    return [_unpack_scenario(text, hold) for text in texts[:COMPARED_MAX]]
+    scenario_texts = [text for text in query.get(QUESTIONS, "")[:LINK_CHARS_MAX].split(",") if text]
+    return [_unpack_scenario(text, hold) for text in scenario_texts[:COMPARED_MAX]]
 
 
 def scenario_link(scenario: Scenario, page: str = "") -> str:
@@ -132,8 +132,8 @@ def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenari
 
 def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
     """The run that an address names, or why it cannot be shown; None if it names none."""
-    run = _without_punctuation(query.get(RUN, ""))
-    return _find_run(run, store, query) if run else None
+    run_id = _without_punctuation(query.get(RUN, ""))
+    return _find_run(run_id, store, query) if run_id else None
 
 
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
@@ -146,7 +146,7 @@ def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
     if baseline in run_ids:
         run_ids.remove(baseline)
         run_ids.insert(0, baseline)
-    return [_find_run(run, store, query) for run in run_ids]
+    return [_find_run(run_id, store, query) for run_id in run_ids]
 
 
 def pack_scenario(scenario: Scenario) -> str:

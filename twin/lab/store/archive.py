@@ -79,14 +79,14 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
             digests, run_digests, imports, run_ids = (list(session.scalars(q)) for q in queries)
         digests = sorted({*digests, *run_digests})
     else:
-        rows = [require(store.runs.get(run), RUN, run) for run in runs]
+        rows = [require(store.runs.get(run_id), RUN, run_id) for run_id in runs]
         digests, imports, run_ids = [row.scenario for row in rows], [], [row.id for row in rows]
     for digest in dict.fromkeys(digests):
         writer.attempt(writer.write_scenario, digest)
     for digest in dict.fromkeys((*imports, *writer.used_imports)):
         writer.attempt(writer.write_import, digest)
-    for run in dict.fromkeys(run_ids):
-        writer.attempt(writer.write_run, run)
+    for run_id in dict.fromkeys(run_ids):
+        writer.attempt(writer.write_run, run_id)
     file.write(bytes(2 * tarfile.BLOCKSIZE))
     return writer.report
 
@@ -103,7 +103,7 @@ class _Writer:
     """Writer of members, each written once."""
 
     def __init__(self, store: Store, file: IO[bytes], *, holders: bool):
-        """Write a store's parts to a file; holders: with the visitors that hold each."""
+        """Prepare to write a store's parts to a file; holders: also the visitors that hold each."""
         self.store, self.report = store, Report()
         self.used_imports: list[str] = []  # imported files that scenarios name
         self._file, self._holders = file, holders
@@ -121,9 +121,10 @@ class _Writer:
     def write_scenario(self, digest: str) -> None:
         """Write a scenario's row by its digest and note the imported values that it names."""
         scenario = self.store.scenarios.load(digest)
-        refs = (store.kind.named(scenario) for store in self.store.imports.values())
-        digests, stores = [v.digest for v in refs if v is not None], self.store.imports.values()
-        self.used_imports += [d for d in digests if any(store.get(d) for store in stores)]
+        value_stores = self.store.imports.values()
+        references = filter(None, (values.kind.named(scenario) for values in value_stores))
+        digests = [reference.digest for reference in references]
+        self.used_imports += [d for d in digests if any(values.get(d) for values in value_stores)]
         self._write_row(SCENARIO, digest, {})
 
     def write_import(self, digest: str) -> None:
@@ -282,7 +283,7 @@ class _Part:
 
 
 def _members(file: IO[bytes], name: str, report: Report) -> Iterator[tuple[str, str, _Part]]:
-    """Kind, SHA-256 and reader of every member of an archive; notes damaged ones in `report`."""
+    """Yield kind, SHA-256 and reader of each member of an archive; `report` gets damaged ones."""
     is_end_block = after_damage = False
     while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
         is_end_block = not any(block)
@@ -343,8 +344,8 @@ def _fault_of(column: Column[Any], value: Any) -> str:
     if isinstance(value, bool) != (column_type.python_type is bool):
         return "is of another type"
     if column_type.python_type is int:
-        limit = LONG_MAX if isinstance(column_type, BigInteger) else INTEGER_MAX
-        return "" if isinstance(value, int) and 0 <= value <= limit else f"is none of 0 to {limit}"
+        most = LONG_MAX if isinstance(column_type, BigInteger) else INTEGER_MAX
+        return "" if isinstance(value, int) and 0 <= value <= most else f"is none of 0 to {most}"
     longest = getattr(column_type, "length", None)
     if not isinstance(value, column_type.python_type):
         return "is of another type"
@@ -359,10 +360,10 @@ def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
         raise StoreError(f"a {kind} here has no {FILES}, {HOLDERS} or {WRITTEN} that can be")
     note_rows = [_note_row(store, note) for note in notes]
     if kind == SCENARIO:
-        body, digest = values["body"], values["digest"]
-        if hashlib.sha256(body.encode()).hexdigest() != digest:
+        text, digest = values["body"], values["digest"]
+        if hashlib.sha256(text.encode()).hexdigest() != digest:
             raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
-        name, is_new = store.scenarios.store_if_new(scenario_from_canonical(body), **values)
+        name, is_new = store.scenarios.store_if_new(scenario_from_canonical(text), **values)
     else:
         row = {FACTS: _facts_row, IMPORT: _import_row, RUN: _run_row}[kind](store, values, files)
         name = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
@@ -412,9 +413,9 @@ def _import_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str
     if seal_of(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
     about = value_store.kind.split(value_store.join(row, files)).about
-    faults = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
-    if faults:
-        raise StoreError(f"the {row.kind} {name} is left out: its tables have another {faults[0]}")
+    for key, value in row.about.items():
+        if json_text(about.get(key)) != json_text(value):
+            raise StoreError(f"the {row.kind} {name} is left out: its tables have another {key}")
     return row
 
 
@@ -427,9 +428,9 @@ def _run_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) 
     with store.database.read() as session:
         facts_digest = values["facts_digest"]
         require(session.get(models.FactsRow, facts_digest), "set of facts", facts_digest)
-    no_seal = state != models.DONE and not values["seal"] and not files
-    sealed = {key: values[key] for key in SEALED}
-    if state not in models.ENDED_STATES or not (no_seal or seal(sealed, files) == values["seal"]):
+    needs_no_seal = state != models.DONE and not values["seal"] and not files
+    is_sealed = seal({key: values[key] for key in SEALED}, files) == values["seal"]
+    if state not in models.ENDED_STATES or not (needs_no_seal or is_sealed):
         raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
     no_owner = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
     return models.RunRow(**{**values, **no_owner, "scenario": scenario_row.digest})

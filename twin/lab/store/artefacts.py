@@ -130,7 +130,7 @@ class Artefacts:
         return pl.read_parquet(io.BytesIO(content), columns=list(columns) if columns else None)
 
     def touch_if_sound(self, sha256: str) -> bool:
-        """Whether an undamaged file exists; its time is set to now, so no sweep deletes it."""
+        """Set a file's time to now, so that no sweep deletes it; False if missing or damaged."""
         try:
             os.utime(self.path(sha256))
             return _hash_file(self.path(sha256))[0] == sha256

@@ -187,7 +187,7 @@ class Store:
         self.machines = Values(database, artefacts, visitor, MACHINE)
         self.notes = Notes(database, visitor)
         value_stores: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
-        self.imports = {part.kind.key: part for part in value_stores}
+        self.imports = {values.kind.key: values for values in value_stores}
 
     def for_visitor(self, visitor: str, *, writes: bool = True) -> "Store":
         """The store as a visitor sees it; writes: whether they may store anything."""
@@ -227,7 +227,7 @@ class Store:
 
     def find_damage(self) -> list[str]:
         """Sentences on all damage of stored bytes: database, files, results."""
-        faults = check_integrity(self.database) + check_guards(self.database)
+        damage = check_integrity(self.database) + check_guards(self.database)
         checks: list[tuple[Callable[[str], object], InstrumentedAttribute[str]]] = [
             (self.artefacts.read, models.ArtefactRow.sha256),
             (self.facts, models.FactsRow.digest),
@@ -242,8 +242,8 @@ class Store:
                 try:
                     check(key)
                 except ValueError as error:
-                    faults.append(str(error))
-        return faults
+                    damage.append(str(error))
+        return damage
 
     def _load_import(self, digest: str) -> object:
         """Load an imported value of any kind, which checks it. Raises StoreError."""

@@ -98,7 +98,7 @@ class Guard:
     message: str
 
 
-SHARED = "this {one} was shared: its link must keep working"
+SHARED = "this {kind} was shared: its link must keep working"
 RESULT = (
     "state, cancel_s, progress, live, started_s, beat_s, owner, finished_s, wall_s, message, "
     "valid, result_digest, summary, checks, notes, seal"
@@ -110,14 +110,14 @@ def _no_update(name: str, table: str, message: str, columns: str = "") -> Guard:
     return Guard(name, table, f"UPDATE OF {columns}" if columns else "UPDATE", "1 = 1", message)
 
 
-def _publication_guards(one: str) -> tuple[Guard, Guard]:
+def _publication_guards(kind: str) -> tuple[Guard, Guard]:
     """Guards against deleting shared rows and changing when they were shared, until the link is
-    revoked; one: 'run' or 'scenario'."""
-    table, is_shared, refusal = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
+    revoked; kind: 'run' or 'scenario'."""
+    table, is_shared, refusal = f"{kind}s", "OLD.published_s IS NOT NULL", SHARED.format(kind=kind)
     stays = f"{is_shared} AND NEW.published_s IS NOT NULL"
     return (
-        Guard(f"published_{one}_stays", table, "DELETE", is_shared, refusal),
-        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", stays, refusal),
+        Guard(f"published_{kind}_stays", table, "DELETE", is_shared, refusal),
+        Guard(f"published_{kind}_stays_published", table, "UPDATE OF published_s", stays, refusal),
     )
 
 
@@ -182,5 +182,5 @@ def check_guards(database: Database) -> list[str]:
     query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
     with database.read() as session:
         sql_by_guard = {str(name): sql for name, sql in session.execute(query)}
-    faults = [g.name for g in GUARDS if sql_by_guard.get(g.name) != _trigger_sql(g, sqlite=True)]
-    return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in faults]
+    damaged = [g.name for g in GUARDS if sql_by_guard.get(g.name) != _trigger_sql(g, sqlite=True)]
+    return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in damaged]

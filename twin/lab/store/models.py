@@ -25,7 +25,7 @@ class Cell(sa.TypeDecorator[Any]):
         json_type: type[dict[str, Any]] | type[list[Any]],
         fault_of: Callable[[Any], str] = lambda _: "",
     ) -> None:
-        """Hold values of a type; fault_of: says what is wrong with one, '' if nothing is."""
+        """A column for values of a type; fault_of: returns what is wrong with a value, or ''."""
         super().__init__()
         self.json_type, self._fault_of_content = json_type, fault_of
 
@@ -140,7 +140,7 @@ class ScenarioRow(Row):
 
     @property
     def published(self) -> bool:
-        """Whether its link was shared and not revoked."""
+        """Whether the scenario's link was shared and not revoked."""
         return self.published_s is not None
 
 
@@ -217,12 +217,12 @@ class RunRow(Row):
 
     @property
     def ended(self) -> bool:
-        """Whether its state is final."""
+        """Whether the run's state is final."""
         return self.state in ENDED_STATES
 
     @property
     def damaged(self) -> bool:
-        """Whether its figures cannot be read."""
+        """Whether the figures of a finished run cannot be read."""
         return self.state == DONE and not self.summary
 
 

@@ -45,7 +45,7 @@ SEALED = ("summary", "checks", "notes", "result_digest", "valid")  # what the se
 
 
 def seal(answer: Mapping[str, Any], tables: Mapping[str, str]) -> str:
-    """SHA-256 (hex) over the sealed columns of a row and the SHA-256 of its tables by name."""
+    """SHA-256 (hex) over a row's SEALED columns and its tables' SHA-256, both by name."""
     return hashlib.sha256(json_text({**answer, "tables": tables}).encode()).hexdigest()
 
 
@@ -62,7 +62,7 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
     columns = (RunTableRow.name, ArtefactRow.sha256, ArtefactRow.bytes, ArtefactRow.rows)
     query = select(*columns).join(ArtefactRow, ArtefactRow.sha256 == RunTableRow.sha256)
     rows = session.execute(query.where(RunTableRow.run == run).order_by(RunTableRow.name))
-    return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}
+    return {name: Artefact(sha256, size_bytes, height) for name, sha256, size_bytes, height in rows}
 
 
 def newest_run_query(scenario: str, facts: str, version: str) -> Select[str]:
@@ -157,8 +157,8 @@ class Runs:
             # Oldest first: later pairs replace earlier ones.
             pairs = session.execute(query.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
-            run_of = {run.scenario: run for run in runs}
-        return {name: run_of[key] for name, key in stored_digests.items() if key in run_of}
+            newest = {run.scenario: run for run in runs}
+        return {name: newest[sha] for name, sha in stored_digests.items() if sha in newest}
 
     def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""

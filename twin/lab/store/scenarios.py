@@ -112,8 +112,8 @@ class Scenarios:
         if kind != "all":
             query = query.where(preset != "" if kind == "presets" else preset == "")
         order = (preset, digest) if kind == "presets" else (ScenarioRow.created_s.desc(), digest)
-        texts = (ScenarioRow.name, ScenarioRow.question, ScenarioRow.source, *NOTE_COLUMNS)
-        return page_of(self._database, query, text, (*texts, digest), order, limit, offset)
+        text_columns = (ScenarioRow.name, ScenarioRow.question, ScenarioRow.source, *NOTE_COLUMNS)
+        return page_of(self._database, query, text, (*text_columns, digest), order, limit, offset)
 
     def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to presets and the rows that this visitor holds."""

@@ -50,15 +50,15 @@ class Visitor:
             insert_once(session, (self.name, name), HoldingRow(visitor=self.name, name=name))
 
     def let_go(self, session: Session, kind: str, name: str) -> bool:
-        """Remove this visitor's hold; returns whether no other remains. Raises StoreError."""
+        """End this visitor's hold; returns whether no other visitor holds it. Raises StoreError."""
         self.require_writes()
         if not self.known:
             return True
         holders = self._holders(session, name)
         if self.name not in holders:
             raise StoreError(f"this {kind} is somebody else's: only who requested it may do that")
-        own_key = {"name": name, "visitor": self.name}
-        session.execute(delete(HoldingRow).filter_by(**own_key))
+        holding_key = {"name": name, "visitor": self.name}
+        session.execute(delete(HoldingRow).filter_by(**holding_key))
         return len(holders) == 1
 
     def require_sole_holder(self, session: Session, kind: str, name: str) -> None:

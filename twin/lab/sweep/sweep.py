@@ -45,8 +45,8 @@ class Axis:
         """One value of the axis as text with its unit."""
         field = field_info(self.path)
         unit = field.unit if field else ""
-        text = f"{value:,.6g}" if is_number(value) else choice_label(self.path, value)
-        return f"{text} {unit}".rstrip()
+        value_text = f"{value:,.6g}" if is_number(value) else choice_label(self.path, value)
+        return f"{value_text} {unit}".rstrip()
 
     @property
     def text(self) -> str:
@@ -218,31 +218,31 @@ def meets_slo(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
 def knees(met: Sequence[bool | None]) -> list[int]:
     """Indices of the points before each change between SLO met and missed; met: None if unknown."""
     judged_indices = [i for i, is_met in enumerate(met) if is_met is not None]
-    return [i for i, j in itertools.pairwise(judged_indices) if met[i] != met[j]]
+    return [i for i, next_i in itertools.pairwise(judged_indices) if met[i] != met[next_i]]
 
 
 def conclusion(
     axis: Axis, scenarios: Sequence[Scenario], summaries: Sequence[dict[str, Any]]
 ) -> str:
     """Sentence on where a sweep of one field meets its SLO; '' with fewer than two known points."""
-    answers = list(zip(scenarios, summaries, strict=True))
-    met = [meets_slo(scenario, summary) for scenario, summary in answers]
-    known_indices = [i for i, is_met in enumerate(met) if is_met is not None]
+    scenario_summaries = list(zip(scenarios, summaries, strict=True))
+    are_met = [meets_slo(scenario, summary) for scenario, summary in scenario_summaries]
+    known_indices = [i for i, is_met in enumerate(are_met) if is_met is not None]
     if len(known_indices) < 2:
         return ""
-    change_indices, value_texts = knees(met), [axis.text_of(value) for value in axis.values]
+    change_indices, value_texts = knees(are_met), [axis.text_of(value) for value in axis.values]
     if not change_indices:
-        verdict = "The SLO holds" if met[known_indices[0]] else "The SLO is not met"
+        verdict = "The SLO holds" if are_met[known_indices[0]] else "The SLO is not met"
         first_index, last_index = known_indices[0], known_indices[-1]
         return f"{verdict} anywhere from {value_texts[first_index]} to {value_texts[last_index]}."
     index_before = change_indices[0]  # of the last value before the first change
     next_index = next(i for i in known_indices if i > index_before)
-    met_index, miss_index = sorted((index_before, next_index), key=lambda i: not met[i])
-    metric, limit = broken_limits(*answers[miss_index])[0]
+    met_index, miss_index = sorted((index_before, next_index), key=lambda i: not are_met[i])
+    metric, limit = broken_limits(*scenario_summaries[miss_index])[0]
     figure = as_text(metric.key, summaries[miss_index][metric.key])
     limit_text = as_text(metric.key, limit)
     reason = f"at {value_texts[miss_index]} {metric.label} is {figure}, {limit_text} is the limit"
-    direction = "up to" if met[index_before] else "from"
+    direction = "up to" if are_met[index_before] else "from"
     change_count = len(change_indices)
     change_text = "" if change_count == 1 else f" It changes {change_count} times along the way."
     return f"Holds its SLO {direction} {value_texts[met_index]}; {reason}.{change_text}"

@@ -34,9 +34,9 @@ def read_trace(
     if first_piece is None:
         raise TraceError(f"{label} holds no file")
     file_head = head_of(label, first_piece)
-    trace_format = next((f for f in FORMATS.values() if f.fits(file_head)), None)
+    trace_format = next((entry for entry in FORMATS.values() if entry.fits(file_head)), None)
     if trace_format is None:
-        titles = ", ".join(dict.fromkeys(f.title for f in FORMATS.values()))
+        titles = ", ".join(dict.fromkeys(entry.title for entry in FORMATS.values()))
         raise TraceError(f"{label} is in no format that is read ({titles}). {OWN}")
     reading = Reading(label, first_piece, pieces, trace_format.name, block_tokens, limits)
     columns = trace_format.read(reading)

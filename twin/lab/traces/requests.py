@@ -95,8 +95,8 @@ def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -
 def cells_of_frame(frame: pl.DataFrame, where: Callable[[int], str]) -> Cells:
     """Cells of a table; text is parsed as a number. where: names a row for people."""
     return Cells(
-        frame.height, lambda key: numbers_in(frame[key]), lambda key, i: frame[key][i],
-        lambda key: frame[key] if key in frame.columns else None, where,
+        frame.height, lambda column: numbers_in(frame[column]), lambda column, i: frame[column][i],
+        lambda column: frame[column] if column in frame.columns else None, where,
     )  # fmt: skip
 
 
@@ -271,9 +271,9 @@ def clock_ns(cells: Cells, column: str) -> np.ndarray:
     time_texts = cells.texts(column)
     if time_texts is None:
         raise TraceError(f"{cells.where(0)} has no {column}: it must be a time")
-    parts = time_texts.str.extract_groups(STAMP).struct.unnest()
-    zones = parts["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
-    stamps = parts["day"] + " " + parts["time"] + "." + parts["fraction"].fill_null("0") + zones
+    fields = time_texts.str.extract_groups(STAMP).struct.unnest()
+    zones = fields["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
+    stamps = fields["day"] + " " + fields["time"] + "." + fields["fraction"].fill_null("0") + zones
     times_utc = stamps.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
     cells.refuse(column, times_utc.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
     return times_utc.to_physical().to_numpy()
@@ -355,8 +355,8 @@ class Layout:
             return np.zeros(cells.size)
         if self.unit == CLOCK:
             return clock_ns(cells, self.time)
-        if self.text_time and (texts := cells.texts(self.time)) is not None:
-            cells = replace(cells, floats=lambda _: numbers_in(texts))
+        if self.text_time and (time_texts := cells.texts(self.time)) is not None:
+            cells = replace(cells, floats=lambda _: numbers_in(time_texts))
         return cells.times(self.time)
 
 
@@ -376,9 +376,9 @@ def _root_chats(cells: Cells, roots: dict[str, str]) -> pl.Series:
     for i in range(cells.size):
         chat, parent = cells.value("chat_id", i), cells.value("parent_chat_id", i)
         parent = -1 if parent is MISSING else parent
-        for key, value in (("chat_id", chat), ("parent_chat_id", parent)):
-            if type(value) not in {int, str}:
-                raise cells.error_at(key, i, "a number or a name (-1: no parent)")
+        for column, chat_name in (("chat_id", chat), ("parent_chat_id", parent)):
+            if type(chat_name) not in {int, str}:
+                raise cells.error_at(column, i, "a number or a name (-1: no parent)")
         sessions.append(str(chat) if parent in {-1, "-1"} else roots.get(str(parent), str(parent)))
         roots[str(chat)] = sessions[-1]
     return pl.Series(sessions, dtype=pl.String)

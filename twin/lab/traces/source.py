@@ -162,8 +162,8 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
     return b"".join(unpacked_chunks)
 
 
-def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
-    """Yield a tar's files, except hidden ones; packed: the tar was gzipped. Raises TraceError."""
+def _tar_pieces(name: str, data: bytes, budget: Budget, was_packed: bool) -> Iterator[Piece]:
+    """Yield a tar's files, except hidden ones; was_packed: it was gzipped. Raises TraceError."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for member in archive:
@@ -174,7 +174,7 @@ def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterato
                     budget.spend(member.size)
                 file = archive.extractfile(member)
                 content = file.read() if file else b""
-                if packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
+                if was_packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
                     raise TraceError(f"{name} holds {printable(member.name)} compressed twice")
                 member_name = printable(member.name)
                 yield Piece(member_name, _inflate(member_name, content, budget, is_counted=True)[0])
@@ -198,4 +198,4 @@ def _folder_pieces(folder: Path, budget: Budget) -> Iterator[Piece]:
 
 def _is_hidden(name: str) -> bool:
     """Whether a part of a path begins with a dot."""
-    return any(part.startswith(".") for part in name.split("/"))
+    return any(folder_or_file.startswith(".") for folder_or_file in name.split("/"))

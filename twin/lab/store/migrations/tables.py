@@ -17,6 +17,6 @@ def make_table(
     return table
 
 
-def foreign_key(name: str, column: str, target: str, **how: Any) -> sa.Constraint:
-    """Foreign key from a column of table `name` to a target 'table.column'."""
-    return sa.ForeignKeyConstraint([column], [target], name=f"fk_{name}_{column}", **how)
+def foreign_key(name: str, column: str, target: str, **options: Any) -> sa.Constraint:
+    """Foreign key, with options, from a column of table `name` to a target 'table.column'."""
+    return sa.ForeignKeyConstraint([column], [target], name=f"fk_{name}_{column}", **options)

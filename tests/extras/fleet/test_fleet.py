@@ -8,8 +8,8 @@ import pytest
 
 from tests.engine.small import small
 from twin.engine.simulate import simulate
-from twin.extras.fleet.answer import Served, answer_in_words, fleet_answer, merged_spread
-from twin.extras.fleet.layout import lay_out, spans_of
+from twin.extras.fleet.answer import Served, answer_in_words, fleet_answer, merged_percentiles
+from twin.extras.fleet.layout import lay_out_fleet, spans_of
 from twin.extras.fleet.question import (
     FleetError,
     fleet_from,
@@ -74,7 +74,7 @@ def counted(laid):
 @pytest.mark.parametrize("lost", [[], LOST, [*LOST, {"kind": "e", "number": 0, "from_s": 7.0}]])
 @pytest.mark.parametrize("kinds", [(EAST, WEST), (EAST, WEST, BOTH)])
 def test_shares_add_up_to_the_traffic_at_every_minute(kinds, lost, spill):
-    laid = lay_out(of(*kinds, regions=REGIONS, lost=lost, spill=spill), named)
+    laid = lay_out_fleet(of(*kinds, regions=REGIONS, lost=lost, spill=spill), named)
     t = np.arange(0.5, 1440.0) * 24.0 / 1440.0
     whole = laid.req_per_s_by_region(t, FACTS).sum(axis=0)
     assert offered(laid, t) @ counted(laid) == pytest.approx(whole)
@@ -169,12 +169,12 @@ def test_merged_figures_are_those_of_all_requests_in_one_table():
         parts = [(int(rng.integers(1, 6)), rng.gamma(2.0, size=rng.integers(0, 40)).round(1))
                  for _ in range(4)]  # fmt: skip
         table = np.concatenate([np.tile(values, count) for count, values in parts])
-        found = merged_spread(parts, "x")
+        found = merged_percentiles(parts, "x")
         if table.size:
             wanted = np.percentile(table, PERCENTILES)
             assert [found[f"x_p{p}"] for p in PERCENTILES] == wanted.tolist()
             assert found["x_mean"] == pytest.approx(table.mean())
-    assert merged_spread([], "x")["x_p99"] is None
+    assert merged_percentiles([], "x")["x_p99"] is None
 
 
 def test_what_a_lost_supernode_cost_is_the_fleet_without_a_loss():
@@ -223,7 +223,7 @@ def test_tenants_have_one_home_and_idle_supernodes_cost_npu_hours():
     assert sum(row["supernodes"] for row in answer["rows"]) == 5 and len(busy) <= 2
     assert answer["summary"]["npu_hours"] == pytest.approx(5 * 16 * 4.0 / 3600.0)
     assert answer["summary"]["energy_kwh"] is None
-    laid = lay_out(of(kind(count=5), sticky="tenant"), lambda _: scenario)
+    laid = lay_out_fleet(of(kind(count=5), sticky="tenant"), lambda _: scenario)
     assert laid.whole @ counted(laid) == pytest.approx([1.0])
 
 
@@ -262,7 +262,7 @@ WRONG = {
 @pytest.mark.parametrize("said", WRONG)
 def test_what_cannot_be_is_one_sentence(said):
     with pytest.raises(FleetError) as refused:
-        lay_out(fleet_from({"kinds": [kind()]} | WRONG[said]), named)
+        lay_out_fleet(fleet_from({"kinds": [kind()]} | WRONG[said]), named)
     assert said in str(refused.value)
 
 
@@ -274,7 +274,7 @@ def test_what_cannot_be_is_one_sentence(said):
 )  # fmt: skip
 def test_traffic_that_no_front_router_splits_is_refused(settings, said):
     with pytest.raises(FleetError, match=said):
-        lay_out(of(kind(), router="weighted"), lambda _: small(settings))
+        lay_out_fleet(of(kind(), router="weighted"), lambda _: small(settings))
 
 
 def test_a_file_that_is_no_fleet_is_one_sentence():

@@ -14,14 +14,14 @@ HOVER = "%{y:.1f} %"
 
 
 def allocation_chart(shares: Shares) -> Chart:
-    """Chart with a line per mix of blocks: allocated share of the NPUs (%) by supernode size."""
+    """Chart of the allocated share of the NPUs (%) by supernode size, a line per mix of blocks."""
     fig, sentences = figure(height=280), []
-    for colour, (name, share_by_npus) in zip(COLOURS, shares.items(), strict=False):
+    for colour, (mix_name, share_by_npus) in zip(COLOURS, shares.items(), strict=False):
         points = [(npus, 100 * share) for npus, share in share_by_npus.items() if share is not None]
         npus, percents = zip(*points, strict=True) if points else ((), ())
-        add_line(fig, npus, percents, colour, HOVER, mode="lines+markers", name=name)
+        add_line(fig, npus, percents, colour, HOVER, mode="lines+markers", name=mix_name)
         if points:
-            sentences.append(f"{name}: {percents[0]:.0f} % of {numbered(npus[0], 'NPU')}, "
+            sentences.append(f"{mix_name}: {percents[0]:.0f} % of {numbered(npus[0], 'NPU')}, "
                         f"{percents[-1]:.0f} % of {npus[-1]}")  # fmt: skip
     supernode_sizes = sorted({npus for share_by_npus in shares.values() for npus in share_by_npus})
     return chart(
@@ -48,5 +48,6 @@ def draw_allocation(draft: Scenario) -> None:
 
 @st.cache_data(show_spinner="Filling supernodes with blocks", max_entries=20)
 def _cached_shares(instances: list[tuple[str, int, int]], _draft: Scenario) -> Shares:
-    """Allocated shares by mix and supernode size; cached by `instances`, which decide them."""
+    """Allocated shares by mix and supernode size of a deployment, cached by its `instances` (role,
+    number, NPUs), on which they depend alone."""
     return allocated_shares(session.facts(), deployment=_draft)

@@ -41,9 +41,10 @@ class Allocation:
 def allocate(
     supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
 ) -> Allocation:
-    """Simulate a queue of blocks, each in NPUs of one supernode, on equal supernodes by best fit.
-    mix: (NPUs, weight); blocks: their number. Raises HardwareError for a block that is too big."""
-    sizes, stay_times = _blocks(tuple(mix), blocks, seed)
+    """Simulate a queue of blocks, each on NPUs of one supernode, on equal supernodes by best fit.
+    mix: (NPUs, weight) of the sizes that blocks are drawn from; blocks: how many come. Raises
+    HardwareError for a block that does not fit."""
+    sizes, stay_times = _drawn_blocks(tuple(mix), blocks, seed)
     if sizes.max() > supernode_npus:
         raise HardwareError(
             f"a block of {sizes.max()} NPUs does not fit a supernode of {supernode_npus}: take "
@@ -56,8 +57,8 @@ def allocate(
     times, used_after = [0.0], [0]
     for size, stay in zip(sizes.tolist(), stay_times.tolist(), strict=True):
         while max(free_npus) < size:
-            now, left_supernode, freed_npus = heapq.heappop(departures)
-            free_npus[left_supernode] += freed_npus
+            now, supernode, freed_npus = heapq.heappop(departures)
+            free_npus[supernode] += freed_npus
             used_npus -= freed_npus
             times.append(now)
             used_after.append(used_npus)
@@ -67,23 +68,27 @@ def allocate(
         used_npus += size
         used_after[-1] = used_npus
         heapq.heappush(departures, (now + stay, supernode, size))
-    total_npus = supernodes * supernode_npus
-    moments, shares = np.array(times), np.array(used_after) / total_npus
-    first = min(int(FILLING * moments.size), moments.size - 1)  # index from which it is counted
-    lasts = np.diff(moments[first:])  # how long each share lasts
-    mean_share = (shares[first:-1] * lasts).sum() / lasts.sum() if lasts.sum() > 0.0 else shares[-1]
-    return Allocation(supernodes, min(1.0, float(mean_share)), moments, shares)
+    taken_shares = np.array(used_after) / (supernodes * supernode_npus)
+    counted_from = min(int(FILLING * len(times)), len(times) - 1)  # index
+    durations, counted_shares = np.diff(times[counted_from:]), taken_shares[counted_from:]
+    mean_share = counted_shares[-1]
+    if durations.sum() > 0.0:
+        mean_share = (counted_shares[:-1] * durations).sum() / durations.sum()
+    return Allocation(supernodes, min(1.0, float(mean_share)), np.array(times), taken_shares)
 
 
 @lru_cache(maxsize=32)
-def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[np.ndarray, FLOATS]:
-    """(NPUs i8[count], stays f8[count] of mean 1) of blocks drawn from `mix` by `seed`."""
-    sizes = np.array([size for size, _ in mix], np.int64)
-    cumulative = np.cumsum([weight for _, weight in mix])
+def _drawn_blocks(
+    mix: tuple[tuple[int, float], ...], count: int, seed: int
+) -> tuple[np.ndarray, FLOATS]:
+    """(NPUs i8[count], times of stay f8[count] of mean 1) of blocks drawn by `seed`, whose NPUs are
+    from `mix`: (NPUs, weight)."""
+    mix_npus = np.array([size for size, _ in mix], np.int64)
+    weight_sums = np.cumsum([weight for _, weight in mix])
     size_key, stay_key = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
     draws = np.array([rng.uniform(size_key, i) for i in range(count)])
     stay_times = np.array([rng.exponential(stay_key, i) for i in range(count)])
-    return sizes[np.searchsorted(cumulative / cumulative[-1], draws, "right")], stay_times
+    return mix_npus[np.searchsorted(weight_sums / weight_sums[-1], draws, "right")], stay_times
 
 
 def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
@@ -119,8 +124,8 @@ def allocated_shares(
     deployment: Scenario | None = None, seed: int = 1,
 ) -> Shares:  # fmt: skip
     """Mean allocated share of the NPUs by mix of blocks and supernode size; None if a block does
-    not fit. means: mean NPUs of a block, of a mix each; deployment: its instances are a further
-    mix. Raises HardwareError."""
+    not fit. supernodes: sizes (NPUs); means: mean NPUs of a block, for a mix each; (): those of
+    data/. deployment: its instances are one more mix. Raises HardwareError."""
     block_sizes = facts["allocation.block_sizes"].value
     mixes: dict[str, Mix] = {
         f"blocks of {mean:g} NPUs": mix_of_mean(block_sizes, mean)
@@ -135,7 +140,7 @@ def allocated_shares(
     for mix_name, mix in mixes.items():
         share_by_mix[mix_name] = dict.fromkeys(supernode_sizes)
         for npus in supernode_sizes:
-            if max(size for size, _ in mix) <= npus:
+            if max(block_npus for block_npus, _ in mix) <= npus:
                 seed_means = [allocate(npus, mix, fleet_npus, seed + k).mean for k in range(SEEDS)]
                 share_by_mix[mix_name][npus] = sum(seed_means) / SEEDS
     return share_by_mix

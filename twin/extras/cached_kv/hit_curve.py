@@ -40,17 +40,19 @@ class Read:
     @property
     def break_even_tokens(self) -> int | None:
         """Least cached tokens, in whole blocks, for which reading takes no longer; None: never."""
-        saved_s = self.computed_s_per_token - self.s_per_token
-        if saved_s <= 0.0:
+        saved_s_per_token = self.computed_s_per_token - self.s_per_token
+        if saved_s_per_token <= 0.0:
             return None
-        return self.block_tokens * max(1, math.ceil(self.latency_s / saved_s / self.block_tokens))
+        blocks = math.ceil(self.latency_s / saved_s_per_token / self.block_tokens)
+        return self.block_tokens * max(1, blocks)
 
 
 def read_costs(
     s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> list[Read]:
-    """Seconds and rates of reading cached KV into the first instance: one Read for the DRAM over
-    each plane, the scenario's own first, and one for SSD, if any. Empty without pool or prefill."""
+    """Seconds and rates of reading cached KV into the first instance: one Read for DRAM over each
+    plane, first the scenario's, and one for SSD, if any; empty without a memory pool or prefill.
+    trace, counts: the trace and the expert counts that the scenario names, if any."""
     if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
         return []
     planes = [s.memory_pool.plane]
@@ -63,28 +65,26 @@ def read_costs(
         role, servers = assembly.costs.prefilling_role, assembly.costs.servers
         assert role is not None  # somebody prefills
         input_tokens = mean_lengths(scenario.workload, facts, trace)[0]
-        compute_s = recompute_s(assembly, role, input_tokens)  # of a token
+        token_compute_s = recompute_s(assembly, role, input_tokens)
         price, fetch, latency_s = servers.prices()[0], role.fetch, servers.prices()[0].latency_s
-        margin_s = compute_s - fetch.ahead_s_per_token(latency_s)  # of a token
-        break_even = fetch.bytes_per_token / margin_s if margin_s > 0.0 else None  # bytes/s
-        if break_even is not None and break_even > fetch.copies_bytes_per_s:
-            break_even = None
-        read_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s  # of a token
+        saved_s = token_compute_s - fetch.ahead_s_per_token(latency_s)  # of a token
+        break_even_bytes_per_s = fetch.bytes_per_token / saved_s if saved_s > 0.0 else None
+        if break_even_bytes_per_s is not None and break_even_bytes_per_s > fetch.copies_bytes_per_s:
+            break_even_bytes_per_s = None
+        token_read_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
         is_local = s.memory_pool.scope == "local"
         place = "DRAM of its own nodes" if is_local else f"DRAM over {plane.upper()}"
-        reads.append(Read(place, latency_s, read_s, compute_s, price.bytes_per_s, break_even,
-                          block_tokens))  # fmt: skip
+        reads.append(Read(place, latency_s, token_read_s, token_compute_s, price.bytes_per_s,
+                          break_even_bytes_per_s, block_tokens))  # fmt: skip
         has_ssd = s.memory_pool.ssd_gb_per_node > 0.0
-        flow = storage_load(assembly.net, servers.dies) if has_ssd else None
-        if flow is not None and plane == planes[0]:  # together with the copy out of DRAM
-            token_bytes, ssd_rate = (
-                assembly.costs.kv_bytes_per_token,
-                flow.rate_alone(assembly.net)[0],
-            )
-            ssd_s = max(read_s, token_bytes / ssd_rate)  # of a token
-            break_even = break_even and token_bytes / compute_s
-            reads.append(Read("SSD over VPC", latency_s, ssd_s, compute_s, ssd_rate, break_even,
-                              block_tokens))  # fmt: skip
+        ssd_load = storage_load(assembly.net, servers.dies) if has_ssd else None
+        if ssd_load is not None and plane == planes[0]:  # together with the copy out of DRAM
+            token_bytes = assembly.costs.kv_bytes_per_token
+            ssd_bytes_per_s = ssd_load.rate_alone(assembly.net)[0]
+            token_ssd_s = max(token_read_s, token_bytes / ssd_bytes_per_s)
+            break_even_bytes_per_s = break_even_bytes_per_s and token_bytes / token_compute_s
+            reads.append(Read("SSD over VPC", latency_s, token_ssd_s, token_compute_s,
+                              ssd_bytes_per_s, break_even_bytes_per_s, block_tokens))  # fmt: skip
     return reads
 
 
@@ -161,10 +161,12 @@ def show_hit_curve(
         "pool": [{"tier": tier, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
                  for tier, size in bytes_by_tier.items()],
         "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
-        "reads": [asdict(r) | {"break_even_tokens": r.break_even_tokens} for r in kv_reads],
+        "reads": [asdict(read) | {"break_even_tokens": read.break_even_tokens}
+                  for read in kv_reads],
     }, as_json)  # fmt: skip
-    points = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
-    terminal.print_rows(f"{question.name}: hit ratio by size", ("memory pool", "hit ratio"), points)
+    ratio_rows = [(amount(size, "bytes"), amount(hits, "share")) for size, hits in curve.points()]
+    ratio_heads = ("memory pool", "hit ratio")
+    terminal.print_rows(f"{question.name}: hit ratio by size", ratio_heads, ratio_rows)
     pool_rows = [("requests looked at", f"{curve.requests:,}"),
             ("endless", amount(curve.curve.ideal_hit_ratio, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip

@@ -45,7 +45,7 @@ def draw_hit_curve(draft: Scenario, demand: Offered) -> None:
             )
 
 
-def draw_cost(draft: Scenario) -> None:
+def draw_reads(draft: Scenario) -> None:
     """Draw the ms that reading 1,000 cached tokens takes, by place, and where it breaks even."""
     kv_reads = reads_of(draft)
     if not kv_reads:
@@ -72,18 +72,19 @@ def draw_cost(draft: Scenario) -> None:
 
 def break_even_chart(reads: Sequence[Read]) -> Chart:
     """Chart of ms to read 1,000 cached tokens by place; a line marks computing them again."""
-    fig, compute_s = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
+    fig, compute_ms = figure(height=110 + 34 * len(reads)), 1e6 * reads[0].computed_s_per_token
     read_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
-    times = [amount(1e-3 * ms, "time") for ms in read_ms]
+    read_texts = [amount(1e-3 * ms, "time") for ms in read_ms]
     places = [read.place for read in reads]
-    add_bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=times, textposition="outside")
-    mark_at(fig, "computed again", "top left", x=1e6 * compute_s)
-    times_text = "; ".join(f"{place} {text}" for place, text in zip(places, times, strict=True))
-    anew, most_ms = amount(1e3 * compute_s, "time"), 1.25 * max(1e6 * compute_s, *read_ms)
+    colour = theme.ROLE["memory_pool"]
+    add_bars(fig, places, read_ms, colour, text=read_texts, textposition="outside")
+    mark_at(fig, "computed again", "top left", x=compute_ms)
+    summary = "; ".join(f"{place} {text}" for place, text in zip(places, read_texts, strict=True))
+    compute_text, axis_end_ms = amount(1e-3 * compute_ms, "time"), 1.25 * max(compute_ms, *read_ms)
     return chart(
-        fig, f"Reading a thousand cached tokens: {times_text}; computing them again: {anew}.",
+        fig, f"Reading a thousand cached tokens: {summary}; computing them again: {compute_text}.",
         "Reading pays where its bar is shorter than computing the same tokens again.",
-        x={"title_text": "ms for 1,000 cached tokens", "range": [0, most_ms]},
+        x={"title_text": "ms for 1,000 cached tokens", "range": [0, axis_end_ms]},
         columns={"y": "read from"}, hovermode="closest",
     )  # fmt: skip
 
@@ -91,13 +92,14 @@ def break_even_chart(reads: Sequence[Read]) -> Chart:
 def hit_ratio_chart(
     points: Sequence[tuple[float, float]], tiers: Mapping[str, tuple[float, float]]
 ) -> Chart:
-    """Chart of the hit ratio; points: (bytes, hit ratio); tiers: the pool's points by name."""
+    """Chart of the hit ratio by size of the memory pool; points: (bytes, hit ratio) of the curve;
+    tiers: the same of the scenario's pool, by name of the tier (DRAM, with SSD)."""
     if not points or points[-1][1] <= 0.0:
         return empty_chart("No prompt shares a block with another")
     fig = figure(height=260)
-    sizes_gb, hits = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
+    sizes_gb, percents = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
     hover_text = "%{y:.1f} % with %{x:,.3~g} GB<extra></extra>"
-    add_line(fig, sizes_gb, hits, theme.ROLE["prefill"], hover_text, width=2.4)
+    add_line(fig, sizes_gb, percents, theme.ROLE["prefill"], hover_text, width=2.4)
     for tier, (size, ratio) in tiers.items():
         if size > 0.0:
             fig.add_scatter(

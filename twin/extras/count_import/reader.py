@@ -50,7 +50,8 @@ class CountsError(ValueError):
 def read_counts(
     source: str | Path | bytes, name: str | None = None, limits: Limits | None = None
 ) -> CountsTable:
-    """Expert counts of a file or an upload called `name`; limits: of sizes. Raises CountsError."""
+    """Expert counts of a file, or of an upload (bytes) called `name`; limits: of its size, by
+    default those of files or of uploads. Raises CountsError."""
     limits = limits or (UPLOAD if isinstance(source, bytes) else LOCAL)
     limits = replace(limits, as_given=ZIP_MAGIC, remedy="sum its steps first")  # .npz is a zip
     if not isinstance(source, bytes):
@@ -78,7 +79,8 @@ def read_counts(
 
 
 def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
-    """The array of an .npy file, or of an .npz archive: `logical_count` or its only one."""
+    """The array of an .npy file, or of an .npz archive: that named `logical_count`, or the only
+    one; data: its bytes; name: of the file. Raises CountsError."""
     try:
         array = np.load(io.BytesIO(data))
         if isinstance(array, np.lib.npyio.NpzFile):
@@ -124,7 +126,7 @@ def _counts_of_csv(piece: Piece) -> NDArray[Any]:
     """Counts f8[layers, experts] of a CSV with the columns layer, expert and count; rows of the
     same layer and expert add up. Raises CountsError."""
     header, line_end, body = piece.data.partition(b"\n")
-    parts = []
+    column_lists = []
     for cells, _ in csv_cells(Piece(piece.name, header.lower() + line_end + body)):
         layer_of, expert_of = (
             cells.numbers(_column_header(piece.name, cells, key), f"a whole number below {limit}",
@@ -132,8 +134,9 @@ def _counts_of_csv(piece: Piece) -> NDArray[Any]:
             for key, limit in (("layer", MOST_LAYERS), ("expert", MOST_EXPERTS))
         )  # fmt: skip
         column = _column_header(piece.name, cells, "count")
-        parts.append((layer_of, expert_of, cells.numbers(column, "a number from 0 on", MOST_COUNT)))
-    layer_of, expert_of, count_of = map(np.concatenate, zip(*parts, strict=True))
+        piece_counts = cells.numbers(column, "a number from 0 on", MOST_COUNT)
+        column_lists.append((layer_of, expert_of, piece_counts))
+    layer_of, expert_of, count_of = map(np.concatenate, zip(*column_lists, strict=True))
     layer_numbers, layer_index = np.unique(layer_of, return_inverse=True)
     if (gap_index := np.flatnonzero(np.diff(layer_numbers) > 1)).size:
         missing_layer = int(layer_numbers[gap_index[0]]) + 1
@@ -153,9 +156,9 @@ def _column_header(name: str, cells: Cells, kind: str) -> str:
     raise CountsError(f"{name} line 1 has no column {kind}: begin with the line layer,expert,count")
 
 
-def _checked_table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
-    """Counts f8[layers, experts] of an array of a file in format `kind`: steps are summed,
-    placements become loads, first layers of zeros are left out. Raises CountsError."""
+def _checked_table(name: str, file_kind: str, array: NDArray[Any]) -> CountsTable:
+    """Counts f8[layers, experts] of the array of a file: steps are summed, placements become loads,
+    first layers of zeros are left out; file_kind: the file's format. Raises CountsError."""
     shape_text = " x ".join(str(size) for size in array.shape)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise CountsError(f"{name} holds an array of {shape_text or 'one number'}: give {SHAPES}")
@@ -185,13 +188,13 @@ def _checked_table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
     if dense_layers:
         note = f"{note}; " if note else ""
         note += f"the first {dense_layers} layers count nothing and were left out as dense"
-    return CountsTable(name, kind, np.ascontiguousarray(summed[dense_layers:]), note)
+    return CountsTable(name, file_kind, np.ascontiguousarray(summed[dense_layers:]), note)
 
 
 def _loads_of_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
-    """(loads, note): the least loads f8[layers, experts], mean 1, for which greedy copying makes a
-    placement [ranks, layers, experts]. An expert of r copies has (r - 1) experts / slots or more;
-    the other experts share the rest evenly."""
+    """(loads, note): the least loads f8[layers, experts], mean 1, for which greedy copying makes
+    the placement `array` [ranks, layers, experts]. An expert with r copies has a load of at least
+    (r - 1) experts / slots; the other experts share the remaining load evenly."""
     copies = array.sum(axis=0, dtype=np.float64)
     experts = copies.shape[1]
     layer_slots = copies.sum(axis=1, keepdims=True)

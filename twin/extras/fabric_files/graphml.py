@@ -13,11 +13,11 @@ UNSOUND = (nx.NetworkXError, ET.ParseError, ValueError, LookupError, TypeError, 
 
 def graphml_text(graph: GraphText) -> str:
     """The graph as GraphML text by networkx; attributes of the graph that are lists become JSON."""
-    kind = nx.DiGraph if graph.directed else nx.Graph
-    copy = kind(**{k: json.dumps(v) if isinstance(v, list) else v for k, v in graph.about.items()})
-    copy.add_nodes_from(graph.vertices)
-    copy.add_edges_from(graph.links)
-    return "\n".join([*nx.generate_graphml(copy, prettyprint=False), ""])
+    about = {k: json.dumps(v) if isinstance(v, list) else v for k, v in graph.about.items()}
+    nx_graph = nx.DiGraph(**about) if graph.directed else nx.Graph(**about)
+    nx_graph.add_nodes_from(graph.vertices)
+    nx_graph.add_edges_from(graph.links)
+    return "\n".join([*nx.generate_graphml(nx_graph, prettyprint=False), ""])
 
 
 def graph_of_graphml(text: str) -> GraphText:

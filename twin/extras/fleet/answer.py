@@ -36,7 +36,7 @@ COLUMNS = ("requests", "throughput_req_per_s", "slo_attainment", "ttft_s_p99", "
 
 @dataclass(frozen=True)
 class Served:
-    """A run of a supernode. summary, requests: of its result."""
+    """The run of a supernode: its scenario, figures by metric, table of requests and digest."""
 
     scenario: Scenario
     summary: Mapping[str, Any]
@@ -59,32 +59,35 @@ class Served:
         return self.observed.tpot[~np.isnan(self.observed.tpot)]
 
     def hourly_sums(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:
-        """Sums by hour of the fleet, f8[hours] each, of a run that begins at second `begin_s` of
-        it: 'requests' (arrivals), 'finished', 'met' (within the SLO), 'tpot_s' (s), 'answers'
-        (finished requests that have a TPOT)."""
-        run = Observed(
+        """Sums by hour of the fleet's time, f8[hours] each; the run begins at its second `begin_s`:
+        'requests' (arrivals), 'finished', 'met' (finished within the SLO), 'tpot_s' (s), 'answers'
+        (finished requests that have a TPOT). hour_s: length of an hour; hours: their number."""
+        whole_run = Observed(
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
         )  # fmt: skip
-        has_tpot = ~np.isnan(run.tpot) & run.arrived_in_run
-        ends_s = self.requests["finish_s"].to_numpy()[run.is_finished]
-        arrived_s = self.requests["arrival_s"].to_numpy()[run.at_start :]
+        has_arrived = whole_run.arrived_in_run  # and not at its start
+        has_tpot = ~np.isnan(whole_run.tpot) & has_arrived
+        finish_s = self.requests["finish_s"].to_numpy()[whole_run.is_finished]
+        arrival_s = self.requests["arrival_s"].to_numpy()[whole_run.at_start :]
         times_and_weights = {
-            "requests": (arrived_s, None), "finished": (ends_s[run.arrived_in_run], None),
-            "met": (ends_s[run.arrived_in_run], run.within_slo[run.arrived_in_run]),
-            "answers": (ends_s[has_tpot], None), "tpot_s": (ends_s[has_tpot], run.tpot[has_tpot]),
+            "requests": (arrival_s, None), "finished": (finish_s[has_arrived], None),
+            "met": (finish_s[has_arrived], whole_run.within_slo[has_arrived]),
+            "answers": (finish_s[has_tpot], None),
+            "tpot_s": (finish_s[has_tpot], whole_run.tpot[has_tpot]),
         }  # fmt: skip
         return {
             name: np.bincount(
-                np.minimum((begin_s + at_s) / hour_s, hours - 1).astype(np.int64), weights,
+                np.minimum((begin_s + times_s) / hour_s, hours - 1).astype(np.int64), weights,
                 minlength=hours,
             ).astype(np.float64)
-            for name, (at_s, weights) in times_and_weights.items()
+            for name, (times_s, weights) in times_and_weights.items()
         }  # fmt: skip
 
 
 def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """Figures of (number of supernodes, run) pairs over `steady_s` s, by a summary's keys."""
+    """Figures of a fleet by the keys of a run's summary; runs: (number of supernodes, their run);
+    steady_s: seconds after the warm-up."""
     sums = {key: _weighted_sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met_count = sum(count * run.observed.met_count for count, run in runs)
     tokens_per_s, mean_npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
@@ -95,7 +98,7 @@ def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[
         run_cost = count * observed.price_per_npu_hour * (run.summary.get("npu_hours") or 0.0)
         cost += run_cost
         cost_steady += run_cost * observed.steady_s / run.scenario.horizon_s
-    tokens, kwh = tokens_per_s * steady_s, sums["energy_kwh"]
+    output_tokens, kwh = tokens_per_s * steady_s, sums["energy_kwh"]
     return {
         **sums,
         "throughput_req_per_s": per_second(float(sums["requests_steady"] or 0.0), steady_s),
@@ -103,44 +106,49 @@ def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[
         "slo_attainment": quotient(met_count, float(sums["requests_steady"] or 0.0)),
         "output_tokens_per_s": tokens_per_s,
         "tokens_per_s_per_npu": quotient(tokens_per_s, mean_npus),
-        **merged_spread([(count, run.ttft_s) for count, run in runs], "ttft_s"),
-        **merged_spread([(count, run.tpot_s) for count, run in runs], "tpot_s"),
-        "joules_per_token": quotient(3.6e6 * kwh, tokens) if kwh is not None else None,
+        **merged_percentiles([(count, run.ttft_s) for count, run in runs], "ttft_s"),
+        **merged_percentiles([(count, run.tpot_s) for count, run in runs], "tpot_s"),
+        "joules_per_token": quotient(3.6e6 * kwh, output_tokens) if kwh is not None else None,
         "cost": cost or None,
-        "cost_per_million_tokens": quotient(1e6 * cost_steady, tokens) if cost else None,
+        "cost_per_million_tokens": quotient(1e6 * cost_steady, output_tokens) if cost else None,
     }
 
 
-def _weighted_sum(parts: Sequence[tuple[int, float | None]]) -> float | None:
-    """Sum over (number of supernodes, figure of each); None if one of them has no figure."""
-    if any(value is None for _, value in parts):
+def _weighted_sum(figures: Sequence[tuple[int, float | None]]) -> float | None:
+    """Sum over all supernodes of figures (number of supernodes, figure of each); None if one of
+    these has no figure."""
+    if any(value is None for _, value in figures):
         return None
-    return sum(count * value for count, value in parts if value is not None)
+    return sum(count * value for count, value in figures if value is not None)
 
 
-def merged_spread(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[str, float | None]:
-    """Mean and percentiles of (count, sample f8[n]) pairs, each sample repeated `count` times, by
-    the keys of `mean_and_percentiles`.
+def merged_percentiles(
+    counted: Sequence[tuple[int, np.ndarray]], prefix: str
+) -> dict[str, float | None]:
+    """Mean and percentiles by the keys of `mean_and_percentiles`, as `prefix`_p50; counted: (count,
+    sample f8[n]), each sample being there `count` times.
 
-    >>> merged_spread([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
+    >>> merged_percentiles([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
     1.0"""
-    values = np.concatenate([np.zeros(0), *(sample for _, sample in parts)])
+    values = np.concatenate([np.zeros(0), *(sample for _, sample in counted)])
     if not values.size:
         return mean_and_percentiles(values, prefix)
-    counts = np.concatenate([np.full(sample.size, count) for count, sample in parts])
+    copies = np.concatenate([np.full(sample.size, count) for count, sample in counted])
     order = np.argsort(values, kind="stable")
-    values, count_up_to = values[order], np.cumsum(counts[order])
+    values, count_up_to = values[order], np.cumsum(copies[order])
     positions = (count_up_to[-1] - 1) * (np.array(PERCENTILES) / 100)
     lower_rank = np.floor(positions)
     low_values, high_values = (
         values[np.searchsorted(count_up_to, np.minimum(rank, count_up_to[-1] - 1), "right")]
         for rank in (lower_rank, lower_rank + 1)
     )
-    fraction, width = positions - lower_rank, high_values - low_values
+    fraction, gap = positions - lower_rank, high_values - low_values
     percentiles = np.where(
-        fraction < 0.5, low_values + width * fraction, high_values - width * (1.0 - fraction)
+        fraction < 0.5, low_values + gap * fraction, high_values - gap * (1.0 - fraction)
     )
-    mean_value = sum(count * float(sample.sum()) for count, sample in parts) / int(count_up_to[-1])
+    mean_value = sum(count * float(sample.sum()) for count, sample in counted) / int(
+        count_up_to[-1]
+    )
     keys = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
     return dict(zip(keys, [mean_value, *map(float, percentiles)], strict=True))
 
@@ -159,28 +167,29 @@ class FleetScenarios:
 
     def scenarios(self) -> list[Scenario]:
         """All distinct scenarios of the fleet that are known so far."""
-        return list(((self.no_loss.runs if self.no_loss else {}) | self.spans.runs).values())
+        no_loss_scenarios = self.no_loss.scenario_by_digest if self.no_loss else {}
+        return list((no_loss_scenarios | self.spans.scenario_by_digest).values())
 
 
 def find_scenarios(
-    fleet: Fleet, named: Named, facts: Facts, left: Callable[[Scenario], int | None]
+    fleet: Fleet, named: Named, facts: Facts, requests_left: Callable[[Scenario], int | None]
 ) -> FleetScenarios:
-    """Scenarios of a fleet known so far; named: finds one by name; left: number of unfinished
-    requests at the end of a scenario's run, None without a run. Raises FleetError, SpecError."""
-    spans, no_loss_spans = spans_of(fleet, named, facts, left), None
+    """Scenarios of a fleet known so far; named: finds a scenario by name; requests_left: number of
+    unfinished ones at the end of a scenario's run, None: not run. Raises FleetError, SpecError."""
+    spans, no_loss_spans = spans_of(fleet, named, facts, requests_left), None
     if fleet.lost:
         no_loss_fleet = fleet.model_copy(update={"lost": ()})
-        no_loss_spans = spans_of(no_loss_fleet, named, facts, left, empty=True)
+        no_loss_spans = spans_of(no_loss_fleet, named, facts, requests_left, starts_empty=True)
     found = FleetScenarios(fleet, spans, no_loss_spans)
-    return replace(found, missing=tuple(s for s in found.scenarios() if left(s) is None))
+    return replace(found, missing=tuple(s for s in found.scenarios() if requests_left(s) is None))
 
 
 def fleet_answer(
     fleet: Fleet, named: Named, run: Callable[[Sequence[Scenario]], Iterator[Served]],
     facts: Facts | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The answer of a fleet as plain values; named: scenario by name; run: yields a run of each
-    scenario. Raises FleetError, SpecError."""
+    """The answer of a fleet as plain values; named: finds a scenario by name; run: simulates
+    scenarios and yields their runs. Raises FleetError, SpecError."""
     run_by_digest: dict[str, Served] = {}  # by the digest of their scenario
 
     def requests_left(s: Scenario) -> int | None:
@@ -208,46 +217,47 @@ def stored_run(store: Store, row: RunRow, scenario: Scenario) -> Served:
 def run_finder(
     store: Store, runner: Runner, watch: Callable[[float, Mapping[str, Any]], object]
 ) -> Callable[[Sequence[Scenario]], Iterator[Served]]:
-    """A function that yields a run for each scenario, stored or carried out by `runner`; watch:
-    gets the finished share."""
+    """A function that yields a run of each scenario, stored or simulated by `runner`; watch: called
+    with the finished share and {"runs": finished ones}."""
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
-        """Yield the run of each scenario, in their order; those that are not stored are simulated.
-        Reports the share that is done."""
+        """Yield the run of each scenario, in their order; simulates those that are not stored, and
+        reports the finished share."""
         run_rows = run_points(runner, [Point((), scenario) for scenario in scenarios])
-        for done, (scenario, row) in enumerate(zip(scenarios, run_rows, strict=True), 1):
+        for done_count, (scenario, row) in enumerate(zip(scenarios, run_rows, strict=True), 1):
             assert row is not None
-            watch(done / len(scenarios), {"runs": done})
+            watch(done_count / len(scenarios), {"runs": done_count})
             yield stored_run(store, row, scenario)
 
     return run
 
 
 def merged_answer(found: FleetScenarios, runs: Mapping[str, Served]) -> dict[str, Any]:
-    """The answer of a fleet as plain values; runs: all its runs, by digest of their scenarios."""
+    """The answer of a fleet as plain values; runs: those of all its scenarios, by their digest."""
     layout, traffic = found.spans.layout, found.spans.layout.traffic
     steady_s = traffic.horizon_s - traffic.warmup_s
     hour_length_s = hour_s(traffic) or traffic.horizon_s / HOURS
     hour_count = int(np.ceil(traffic.horizon_s / hour_length_s - 1e-9))
     served_spans = _runs_of_spans(found.spans, runs)
-    units = []
+    unit_rows = []
     for k, unit in enumerate(layout.units):
         runs_of_unit = [(span.begin_s, run) for _, span, run in served_spans if span.unit == k]
         unit_runs, kind = [run for _, run in runs_of_unit], found.fleet.kinds[unit.kind]
         others_text = f" and {unit.count - 1} alike" if unit.count > 1 else ""
-        units.append({
+        unit_rows.append({
             "name": f"{kind.name} {unit.numbers[0]}{others_text}", "kind": kind.name,
             "region": kind.region, "numbers": list(unit.numbers), "supernodes": unit.count,
             "seed": unit.seed, "lost_at": [list(span) for span in unit.lost],
             "runs": [run.summary.get("run") for run in unit_runs],
             **(merged_figures([(1, run) for run in unit_runs], steady_s) if unit_runs else {}),
-            **_by_hour(runs_of_unit, hour_length_s, hour_count),
+            **_hourly_figures(runs_of_unit, hour_length_s, hour_count),
         })  # fmt: skip
         if not runs_of_unit:
-            units[-1]["npu_hours"] = npus_used(layout.kinds[unit.kind]) * traffic.horizon_s / 3600.0
+            npu_s = npus_used(layout.kinds[unit.kind]) * traffic.horizon_s
+            unit_rows[-1]["npu_hours"] = npu_s / 3600.0
     summary = merged_figures([(count, run) for count, _, run in served_spans], steady_s)
-    idle_rows = [row for row, unit in zip(units, layout.units, strict=True) if unit.tenants == ()]
-    if idle_rows:
+    units_and_rows = zip(layout.units, unit_rows, strict=True)
+    if idle_rows := [row for unit, row in units_and_rows if unit.tenants == ()]:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle_rows)
         summary |= {"energy_kwh": None, "joules_per_token": None}
     no_loss_summary = None
@@ -260,7 +270,7 @@ def merged_answer(found: FleetScenarios, runs: Mapping[str, Served]) -> dict[str
         "runs": len(found.scenarios()),
         "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(), "hour_s": hour_length_s,
         "began_again": sum(burst.requests for burst in layout.bursts),
-        "summary": summary, "without_loss": no_loss_summary, "rows": units,
+        "summary": summary, "without_loss": no_loss_summary, "rows": unit_rows,
     }  # fmt: skip
 
 
@@ -299,16 +309,19 @@ def _runs_of_spans(spans: Spans, runs: Mapping[str, Served]) -> list[tuple[int, 
     ]
 
 
-def _by_hour(runs: Sequence[tuple[float, Served]], hour_s: float, hours: int) -> dict[str, Any]:
-    """Figures of a supernode by hour, from (begin s, run): requests per second, mean TPOT (s),
-    share of finished requests within the SLO; None if nothing finished."""
+def _hourly_figures(
+    runs: Sequence[tuple[float, Served]], hour_s: float, hours: int
+) -> dict[str, Any]:
+    """Figures of a supernode by hour, from its runs (begin s, run): requests per second, mean TPOT
+    (s), share of finished requests within the SLO, the last two None where nothing finished.
+    hour_s: length of an hour; hours: their number."""
     run_sums = [run.hourly_sums(begin_s, hour_s, hours) for begin_s, run in runs]
     totals = {name: sum((sums[name] for sums in run_sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
 
-    def ratios(top: str, base: str) -> list[float | None]:
-        """The sum `top` divided by the sum `base` in each hour; None where `base` is 0."""
-        return list(map(quotient, totals[top].tolist(), totals[base].tolist()))
+    def ratios(numerator: str, denominator: str) -> list[float | None]:
+        """Ratio of two of `totals`, by name, in each hour; None where the denominator is 0."""
+        return list(map(quotient, totals[numerator].tolist(), totals[denominator].tolist()))
 
     req_per_s = (totals["requests"] / hour_s).tolist()
     tpot_s, slo_share = ratios("tpot_s", "answers"), ratios("met", "finished")

@@ -71,29 +71,31 @@ class Layout:
     bursts: list[Burst] = field(default_factory=list)
 
     def span_at(self, t: np.ndarray | float) -> Any:
-        """Index of the span between `edges` that contains each time t (s)."""
+        """Index of the span of `edges` that contains a time t (s), or each of several, i8[n]."""
         return np.searchsorted(self.edges[1:-1], t, "right")
 
     def req_per_s_by_region(self, t: np.ndarray, facts: Facts) -> np.ndarray:
-        """Expected arrivals per second in each region at times t f8[n] (s), f8[regions, n]."""
+        """Expected arrivals per second in each region, f8[regions, n], at times t f8[n] (s)."""
         horizon_s = self.traffic.horizon_s
-        regions = zip(self.region_rate, self.regions, strict=True)
-        return np.stack(
-            [rate * rate_factor_at(workload, t, horizon_s, facts) for rate, workload in regions]
-        )
+        return np.stack([
+            mean_per_s * rate_factor_at(workload, t, horizon_s, facts)
+            for mean_per_s, workload in zip(self.region_rate, self.regions, strict=True)
+        ])  # fmt: skip
 
 
-def lay_out(fleet: Fleet, named: Named) -> Layout:
-    """Layout of a fleet: supernodes, equal ones as one unit, and their shares of traffic; named:
-    finds a scenario by name. Raises FleetError, SpecError with one sentence."""
+def lay_out_fleet(fleet: Fleet, named: Named) -> Layout:
+    """Layout of a fleet: its units of equal supernodes, and their shares of traffic; named: finds a
+    scenario by name. Raises FleetError, SpecError with one sentence."""
     kinds = tuple(named(kind.scenario) for kind in fleet.kinds)
     traffic = _fleet_traffic(fleet, named(fleet.traffic) if fleet.traffic else kinds[0])
     _refuse_contradictions(fleet, traffic, kinds)
     units = tuple(_units_of_fleet(fleet, traffic))
-    loss_times_s = {time_s for unit in units for span in unit.lost for time_s in span}
+    loss_times_s = {time_s for unit in units for gap in unit.lost for time_s in gap}
     edges_s = np.array(sorted({0.0, traffic.horizon_s} | loss_times_s))
-    live_by_span = [np.array([not any(low <= at_s < to_s for low, to_s in v.lost) for v in units])
-            for at_s in edges_s[:-1]]  # fmt: skip
+    live_by_span = [
+        np.array([not any(lost_s <= at_s < back_s for lost_s, back_s in unit.lost)
+                  for unit in units]) for at_s in edges_s[:-1]
+    ]  # fmt: skip
     region_parts = np.array([region.share for region in fleet.regions] or [1.0])
     workload = traffic.workload
     return Layout(
@@ -101,12 +103,13 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
         share=np.stack([_traffic_shares(fleet, units, traffic, alive) for alive in live_by_span]),
         whole=_traffic_shares(fleet, units, traffic, np.ones(len(units), bool)),
         region_rate=workload.rate_req_per_s * (region_parts / region_parts.sum()),
-        regions=tuple(workload.model_copy(update={"profile": shifted(workload.profile, hours / 24)})
-                      for hours in [row.shift_h for row in fleet.regions] or [0.0]),
+        regions=tuple(
+            workload.model_copy(update={"profile": shift_profile(workload.profile, hours / 24)})
+            for hours in [region.shift_h for region in fleet.regions] or [0.0]),
     )  # fmt: skip
 
 
-def shifted(profile: Profile, days: float) -> Profile:
+def shift_profile(profile: Profile, days: float) -> Profile:
     """A daily profile shifted by a number of days; other profiles are unchanged."""
     if not days or profile.shape not in DAILY:
         return profile
@@ -115,8 +118,8 @@ def shifted(profile: Profile, days: float) -> Profile:
 
 
 def _fleet_traffic(fleet: Fleet, base: Scenario) -> Scenario:
-    """The scenario `base` with the request rate, horizon and seed of the whole fleet. Raises
-    FleetError for traffic that cannot be split."""
+    """The scenario `base` with request rate, horizon and seed of the whole fleet; raises FleetError
+    for traffic that a front router cannot split."""
     workload = base.workload
     if workload.arrivals in ("closed_loop", "trace"):
         raise FleetError(
@@ -139,8 +142,9 @@ def _fleet_traffic(fleet: Fleet, base: Scenario) -> Scenario:
 
 
 def _refuse_contradictions(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> None:
-    """Raise FleetError for rows that contradict the traffic or a kind's scenario."""
-    scenario_of = {kind.name: s for kind, s in zip(fleet.kinds, scenarios, strict=True)}
+    """Raise FleetError for rows that contradict the traffic or a kind's scenario (one of each)."""
+    kind_names = [kind.name for kind in fleet.kinds]
+    scenario_of = dict(zip(kind_names, scenarios, strict=True))
     for scenario in (traffic, *scenarios):
         require_one_model(scenario, "a fleet")
     if traffic.workload.profile.shape not in DAILY and any(r.shift_h for r in fleet.regions):
@@ -161,18 +165,21 @@ def _refuse_contradictions(fleet: Fleet, traffic: Scenario, scenarios: Sequence[
 
 
 def _units_of_fleet(fleet: Fleet, traffic: Scenario) -> list[Unit]:
-    """Supernodes of a fleet, equal ones (kind, seed, times lost, tenants) as one unit."""
+    """Units of a fleet: supernodes of the same kind, seed, times lost and tenants."""
     units, end_s = list[Unit](), traffic.horizon_s
     tenants_of = _tenants_of(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
         numbers_of: dict[tuple[Any, ...], list[int]] = {}
-        spans: dict[int, list[tuple[float, float]]] = {}
-        for row in sorted((r for r in fleet.lost if r.kind == kind.name), key=lambda r: r.from_s):
-            spans.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
+        times_lost: dict[int, list[tuple[float, float]]] = {}  # by number
+        for loss in sorted(fleet.lost, key=lambda loss: loss.from_s):
+            if loss.kind == kind.name:
+                back_s = min(loss.to_s or end_s, end_s)
+                times_lost.setdefault(loss.number, []).append((loss.from_s, back_s))
         for number in range(kind.count):
             tenants = None if tenants_of is None else tuple(tenants_of.get((k, number), ()))
             seed = 0 if tenants == () else number % fleet.seeds
-            numbers_of.setdefault((seed, tuple(spans.get(number, ())), tenants), []).append(number)
+            unit_key = seed, tuple(times_lost.get(number, ())), tenants
+            numbers_of.setdefault(unit_key, []).append(number)
         units += [
             Unit(k, tuple(numbers), fleet.seed + seed, lost, tenants)
             for (seed, lost, tenants), numbers in numbers_of.items()
@@ -188,17 +195,18 @@ def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[i
     tenants_of: dict[tuple[int, int], list[int]] = {}
     for region in [area.name for area in fleet.regions] or [""]:
         for tenant_index, tenant in enumerate(traffic.tenants):
-            best_supernode = max(
+            best_key = max(
                 ((_hash_score(tenant.name, kind.name, number, kind.weight), -k, -number)
                  for k, kind in enumerate(fleet.kinds) if kind.region in ("", region)
                  for number in range(kind.count))
             )  # fmt: skip
-            tenants_of.setdefault((-best_supernode[1], -best_supernode[2]), []).append(tenant_index)
+            tenants_of.setdefault((-best_key[1], -best_key[2]), []).append(tenant_index)
     return tenants_of
 
 
 def _hash_score(tenant: str, kind: str, number: int, weight: float) -> float:
-    """Score of a supernode for a tenant, by weighted rendezvous hashing: the highest serves it."""
+    """Score of a supernode for a tenant in weighted rendezvous hashing: the highest serves it;
+    tenant, kind: names; number: of the supernode in its kind."""
     digest = hashlib.sha256(f"{tenant}\n{kind}\n{number}".encode()).digest()
     return -weight / math.log((int.from_bytes(digest[:8], "big") + 0.5) / 2.0**64)
 
@@ -206,33 +214,35 @@ def _hash_score(tenant: str, kind: str, number: int, weight: float) -> float:
 def _traffic_shares(
     fleet: Fleet, units: Sequence[Unit], traffic: Scenario, alive: np.ndarray
 ) -> np.ndarray:
-    """Share of each region's traffic of one supernode of each unit, f8[regions, units]; alive:
-    bool[units], False for lost ones."""
-    region_names = [area.name for area in fleet.regions] or [""]
+    """Share of each region's traffic that one supernode of each unit gets, f8[regions, units];
+    alive: bool[units], False for lost ones."""
+    region_names = [region.name for region in fleet.regions] or [""]
     may_take = np.array([[fleet.kinds[unit.kind].region in ("", name) for unit in units]
                       for name in region_names])  # fmt: skip
     if any(unit.tenants is not None for unit in units):
-        parts = np.array([tenant.share for tenant in traffic.tenants])
-        tenant_shares = [parts[list(unit.tenants or ())].sum() / parts.sum() for unit in units]
-        return np.where(may_take, np.array(tenant_shares), 0.0)
-    weight = np.array([fleet.kinds[unit.kind].weight for unit in units])
-    count = np.array([unit.count for unit in units])
-    share = np.where(may_take, weight / (may_take * weight * count).sum(axis=1, keepdims=True), 0.0)
-    lost_share = (share * count)[:, ~alive].sum(axis=1, keepdims=True)
-    share[:, ~alive] = 0.0
-    weights = np.where(may_take & alive, weight, 0.0) if fleet.spill == "region" else weight * alive
-    weights = np.where((weights * count).sum(axis=-1, keepdims=True) > 0.0, weights, weight * alive)
+        traffic_parts = np.array([tenant.share for tenant in traffic.tenants])
+        unit_parts = [traffic_parts[list(unit.tenants or ())].sum() for unit in units]
+        return np.where(may_take, np.array(unit_parts) / traffic_parts.sum(), 0.0)
+    weights = np.array([fleet.kinds[unit.kind].weight for unit in units])
+    counts = np.array([unit.count for unit in units])
+    total_weights = (may_take * weights * counts).sum(axis=1, keepdims=True)
+    shares: np.ndarray = np.where(may_take, weights / total_weights, 0.0)
+    lost_shares = (shares * counts)[:, ~alive].sum(axis=1, keepdims=True)
+    shares[:, ~alive] = 0.0
+    live_weights = weights * alive
+    spill = np.where(may_take & alive, weights, 0.0) if fleet.spill == "region" else live_weights
+    has_spill = (spill * counts).sum(axis=-1, keepdims=True) > 0.0
+    spill_weights = np.where(has_spill, spill, live_weights)
     if not alive.any():
         raise FleetError("lost: at one time every supernode is lost, and nothing takes the traffic")
-    spill_total = (weights * count).sum(axis=-1, keepdims=True)
-    shares: np.ndarray = share + lost_share * weights / spill_total
-    return shares
+    spill_totals = (spill_weights * counts).sum(axis=-1, keepdims=True)
+    return shares + lost_shares * spill_weights / spill_totals
 
 
 RUNS_MAX = 150  # different scenarios of one fleet: as many can wait
 OF_TRAFFIC = ("clients", "slo")  # sections that every supernode takes over, as its workload
 MINUTES = 1440  # of a day: the resolution of a load that is given as a table
-Left = Callable[[Scenario], int | None]  # requests inside at the end of a run; None: not run yet
+Left = Callable[[Scenario], int | None]  # unfinished requests at the end of a run; None: not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,87 +257,91 @@ class Span:
 
 @dataclass(slots=True)
 class Spans:
-    """Spans of a fleet: all; or only the one that tells how many requests a lost supernode had."""
+    """Spans of a fleet; or one alone, on whose unfinished requests the others depend."""
 
     layout: Layout
     spans: list[Span] = field(default_factory=list)
 
     @property
-    def runs(self) -> dict[str, Scenario]:
-        """The different scenarios that have to run, by digest."""
+    def scenario_by_digest(self) -> dict[str, Scenario]:
+        """The different scenarios of the spans, by digest."""
         return {scenario_digest(span.scenario): span.scenario for span in self.spans}
 
 
-def spans_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Spans:
-    """The spans in which supernodes of a fleet serve, with a scenario each. left: unfinished
-    requests at the end of a scenario's run, None: not run yet; empty: no run begins in a steady
-    state. Raises FleetError, SpecError with one sentence."""
-    layout = lay_out(fleet, named)
-    maker, spans = _SpanBuilder(fleet, layout, facts, empty or bool(fleet.lost)), Spans(layout)
+def spans_of(
+    fleet: Fleet, named: Named, facts: Facts, requests_left: Left, *, starts_empty: bool = False
+) -> Spans:
+    """The spans in which supernodes of a fleet serve, each with its scenario; named: finds a
+    scenario by name; requests_left: unfinished ones at the end of a scenario's run (None: not run
+    yet); starts_empty: no run begins in a steady state. Raises FleetError, SpecError."""
+    layout = lay_out_fleet(fleet, named)
+    builder, spans = _SpanBuilder(fleet, layout, facts, starts_empty or bool(fleet.lost)), []
     for at_s, k in sorted((gap[0], k) for k, unit in enumerate(layout.units) for gap in unit.lost):
         begin_s = max([back_s for _, back_s in layout.units[k].lost if back_s < at_s], default=0.0)
-        span = maker.span(k, begin_s, at_s)
-        if (requests_inside := left(span.scenario)) is None:
+        span = builder.span(k, begin_s, at_s)
+        if (restarted := requests_left(span.scenario)) is None:
             return Spans(layout, [span])
         # They are spread over those that take the share of the lost one.
         span_index = int(layout.span_at(at_s))
-        added = np.maximum(layout.share[span_index] - layout.share[span_index - 1], 0.0)
-        added_per_s, counts = layout.region_rate @ added, [unit.count for unit in layout.units]
+        added_shares = np.maximum(layout.share[span_index] - layout.share[span_index - 1], 0.0)
+        added_per_s = layout.region_rate @ added_shares
+        total_per_s = added_per_s @ [unit.count for unit in layout.units]
         end_s = min(at_s + fleet.resend_s, float(layout.edges[span_index + 1]))
-        restarts_per_s = requests_inside * added_per_s / ((added_per_s @ counts) * (end_s - at_s))
-        layout.bursts.append(Burst(at_s, end_s, requests_inside, restarts_per_s))
+        restarts_per_s = restarted * added_per_s / (total_per_s * (end_s - at_s))
+        layout.bursts.append(Burst(at_s, end_s, restarted, restarts_per_s))
     for k, unit in enumerate(layout.units):
         if unit.tenants == ():
             continue
         begins_s = [0.0, *(back_s for _, back_s in unit.lost)]
         ends_s = [*(at_s for at_s, _ in unit.lost), layout.traffic.horizon_s]
-        edge_pairs = zip(begins_s, ends_s, strict=True)
-        spans.spans += [maker.span(k, begin, end) for begin, end in edge_pairs if begin < end]
-    if (run_count := len(spans.runs)) > RUNS_MAX:
+        for from_s, to_s in zip(begins_s, ends_s, strict=True):
+            spans += [builder.span(k, from_s, to_s)] if from_s < to_s else []
+    all_spans = Spans(layout, spans)
+    if (run_count := len(all_spans.scenario_by_digest)) > RUNS_MAX:
         raise FleetError(
             f"this fleet has {run_count} different runs: at most {RUNS_MAX}, so take fewer seeds, "
             "kinds or losses"
         )
-    return spans
+    return all_spans
 
 
 @dataclass(frozen=True, slots=True)
 class _SpanBuilder:
-    """Builder of the scenarios of a layout."""
+    """Builder of the spans of a layout, with their scenarios."""
 
     fleet: Fleet
     layout: Layout
     facts: Facts
-    empty: bool
+    starts_empty: bool
 
-    def span(self, u: int, begin_s: float, end_s: float) -> Span:
-        """Span in which the supernodes of unit number u serve, with its scenario."""
-        unit, traffic = self.layout.units[u], self.layout.traffic
+    def span(self, unit_index: int, begin_s: float, end_s: float) -> Span:
+        """Span in which the supernodes of the unit with this index serve, with its scenario."""
+        unit, traffic = self.layout.units[unit_index], self.layout.traffic
         base, fields = self.layout.kinds[unit.kind], traffic.model_dump(mode="json")
         tenants = fields["tenants"]
         overrides = {name: fields[name] for name in OF_TRAFFIC} | {
             "seed": unit.seed, "horizon_s": end_s - begin_s,
             "warmup_s": 0.0 if begin_s else traffic.warmup_s,
-            "start": "empty" if self.empty or begin_s else traffic.start,
+            "start": "empty" if self.starts_empty or begin_s else traffic.start,
             "tenants": tenants if unit.tenants is None else [tenants[k] for k in unit.tenants],
-            "workload": fields["workload"] | self._workload_fields(u, begin_s, end_s),
+            "workload": fields["workload"] | self._workload_fields(unit_index, begin_s, end_s),
         }  # fmt: skip
         if begin_s and base.faults:
             faults = (row.model_dump(mode="json") for row in base.faults if row.at_s >= begin_s)
             overrides["faults"] = [row | {"at_s": row["at_s"] - begin_s} for row in faults]
-        result = with_overrides(base, overrides)
-        if result != base:  # its name follows from what is simulated, so that equal ones stay equal
-            name_parts = [base.name[:70], f"{result.workload.rate_req_per_s:.4g} req/s"]
+        scenario = with_overrides(base, overrides)
+        if scenario != base:  # its name follows from its contents, so that equal ones stay equal
+            name_parts = [base.name[:70], f"{scenario.workload.rate_req_per_s:.4g} req/s"]
             if (begin_s, end_s) != (0.0, traffic.horizon_s):
                 name_parts.append(f"{begin_s:g} to {end_s:g} s")
-            elif result.workload.profile.pieces:
+            elif scenario.workload.profile.pieces:
                 name_parts.append("a share that changes")
-            name = " · ".join([*name_parts, *[f"seed {result.seed}"] * (result.seed != base.seed)])
-            result = result.model_copy(update={"name": name})
-        return Span(u, begin_s, end_s, result)
+            name_parts += [f"seed {scenario.seed}"] if scenario.seed != base.seed else []
+            scenario = scenario.model_copy(update={"name": " · ".join(name_parts)})
+        return Span(unit_index, begin_s, end_s, scenario)
 
     def _workload_fields(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
-        """Fields of `workload` of unit u in a span that differ from the whole fleet's."""
+        """Fields of `workload` in a span of unit number u that differ from the whole fleet's."""
         layout, workload = self.layout, self.layout.traffic.workload
         region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
         same_clock = len({layout.regions[region] for region in region_indices}) == 1
@@ -346,7 +360,7 @@ class _SpanBuilder:
     def _scaled_profile(
         self, u: int, region: int, begin_s: float, end_s: float
     ) -> tuple[float, dict[str, Any]] | None:
-        """(mean req/s, profile) of unit u, cut out of a region's profile; None if impossible."""
+        """(mean req/s, profile) of a span of unit u, cut out of a region's; None if impossible."""
         layout, workload = self.layout, self.layout.regions[region]
         profile, is_whole = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
         if profile.pieces or not (is_whole or profile.shape in (*DAILY, "constant")):
@@ -354,53 +368,58 @@ class _SpanBuilder:
         mean_per_s = float(layout.region_rate @ layout.whole[:, u])
         edges_s = self._load_edges(u, begin_s, end_s, ())
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
-        restarts = self._restarts_per_s(u, middle_s)
-        load = mean_per_s * rate_factor_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
-        if (restarts[load <= 0.0] > 0.0).any():
+        restarts_per_s = self._restarts_per_s(u, middle_s)
+        rate_factors = rate_factor_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
+        load_per_s = mean_per_s * rate_factors
+        if (restarts_per_s[load_per_s <= 0.0] > 0.0).any():
             return None
+        restart_factors = np.zeros_like(restarts_per_s)
+        np.divide(restarts_per_s, load_per_s, out=restart_factors, where=load_per_s > 0.0)
         factors = layout.share[layout.span_at(middle_s), :, u] @ layout.region_rate / mean_per_s
-        factors = factors + np.divide(restarts, load, out=np.zeros_like(restarts), where=load > 0.0)
-        profile_fields = shifted(profile, begin_s / profile.period_s).model_dump(mode="json")
+        profile_fields = shift_profile(profile, begin_s / profile.period_s).model_dump(mode="json")
         return mean_per_s, profile_fields | {
-            "pieces": _piece_rows(edges_s - begin_s, {"rate": factors})
+            "pieces": _piece_rows(edges_s - begin_s, {"rate": factors + restart_factors})
         }
 
     def _table_profile(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
-        """(mean req/s, profile as a table) of unit u, for several regions or part of a profile."""
+        """(mean req/s, fields of the profile) of a span of unit number u, with its load as rows."""
         layout, profile = self.layout, self.layout.traffic.workload.profile
-        changes_s = {
-            profile.at_s,
-            profile.at_s + profile.lasts_s,
-            *(piece.at_s for piece in profile.pieces),
-        }
-        edges_s = self._load_edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *changes_s})
+        changes_s = [piece.at_s for piece in profile.pieces]
+        changes_s += [profile.at_s, profile.at_s + profile.lasts_s]
+        edges_s = self._load_edges(
+            u, begin_s, end_s, {*self._minutes_s(begin_s, end_s), *changes_s}
+        )
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
         unit_shares = layout.share[layout.span_at(middle_s), :, u]
         region_per_s = layout.req_per_s_by_region(middle_s, self.facts).T * unit_shares
         load_per_s = region_per_s.sum(axis=1) + self._restarts_per_s(u, middle_s)
         mean_per_s = float((load_per_s * np.diff(edges_s)).sum() / (end_s - begin_s))
         factors = {"rate": load_per_s / max(mean_per_s, 1e-9)}
-        for side in ("input", "output"):
-            lengths = [
-                length_factor_at(traffic, middle_s, side, self.facts) for traffic in layout.regions
-            ]
-            weights = region_per_s + 1e-12  # where nothing comes, lengths are any
-            factors[side] = (weights * np.stack(lengths, axis=1)).sum(axis=1) / weights.sum(axis=1)
+        weights = region_per_s + 1e-12  # where nothing comes, lengths are any
+        for tokens in ("input", "output"):
+            length_factors = np.stack([
+                length_factor_at(workload, middle_s, tokens, self.facts)
+                for workload in layout.regions
+            ], axis=1)  # fmt: skip
+            factors[tokens] = (weights * length_factors).sum(axis=1) / weights.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")
         return mean_per_s, profile_fields | {"pieces": _piece_rows(edges_s - begin_s, factors)}
 
     def _load_edges(
-        self, u: int, begin_s: float, end_s: float, more: Iterable[float]
+        self, unit_index: int, begin_s: float, end_s: float, other_times_s: Iterable[float]
     ) -> np.ndarray:
-        """Times f8[n] (s) from begin to end at which unit u's load may change, and those in
-        `more`."""
-        inner_s = {*self.layout.edges.tolist(), *more}
+        """Times f8[n] (s) at which a unit's load may change, with ends and `other_times_s`."""
+        inner_s = {*self.layout.edges.tolist(), *other_times_s}
         for burst in self.layout.bursts:
-            if burst.rate[u]:
-                inner_s |= {burst.begin_s, burst.end_s, *self._minutes(burst.begin_s, burst.end_s)}
+            if burst.rate[unit_index]:
+                inner_s |= {
+                    burst.begin_s,
+                    burst.end_s,
+                    *self._minutes_s(burst.begin_s, burst.end_s),
+                }
         return np.array([begin_s, *sorted(t for t in inner_s if begin_s < t < end_s), end_s])
 
-    def _minutes(self, begin_s: float, end_s: float) -> list[float]:
+    def _minutes_s(self, begin_s: float, end_s: float) -> list[float]:
         """Times (s) in [begin_s, end_s) that are multiples of 1/1,440 of the traffic's day, or of
         the run without a daily profile."""
         traffic = self.layout.traffic
@@ -416,11 +435,11 @@ class _SpanBuilder:
         return sum(rates, np.zeros_like(t))
 
 
-def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
-    """Rows of `workload.profile.pieces`, one for each change; edges: f8[n + 1] s; factors: f8[n]
-    each."""
+def _piece_rows(edges_s: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
+    """Rows of `workload.profile.pieces`, one for each change; edges_s: f8[n + 1], of n pieces;
+    factors: f8[n] by column (rate, input, output)."""
     rows, row_before = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
-    for k, at_s in enumerate(edges[:-1].tolist()):
+    for k, at_s in enumerate(edges_s[:-1].tolist()):
         row_now = {name: float(values[k]) for name, values in factors.items()}
         if row_now != row_before:
             rows.append({"at_s": at_s, **row_now})
@@ -428,16 +447,16 @@ def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[
     return rows
 
 
-def _thinned_stream(arrivals: str, cv: float, drawn: float, taken: float) -> dict[str, Any]:
-    """Fields `arrivals` and `cv` of a stream from which the share `drawn` is drawn at random, and
-    of that every 1/taken-th request is taken; {} if both stay unchanged. cv: coefficient of
-    variation of gaps.
+def _thinned_stream(arrivals: str, cv: float, drawn_share: float, taken: float) -> dict[str, Any]:
+    """Fields `arrivals` and `cv` (coefficient of variation of the gaps) of the stream that is left
+    if of a stream a share is drawn at random, and then every 1/taken-th request is taken; {} if
+    both fields stay the same.
 
     >>> _thinned_stream("poisson", 1.0, 0.01, 1.0), _thinned_stream("poisson", 1.0, 1.0, 0.25)
     ({}, {'arrivals': 'gamma', 'cv': 0.5})"""
     cv2 = {"poisson": 1.0, "uniform": 0.0}.get(arrivals, cv * cv)
-    thinned_cv2 = (1.0 + drawn * (cv2 - 1.0)) * taken
-    if thinned_cv2 == cv2 or (cv2 == 0.0 and drawn == 1.0):
+    thinned_cv2 = (1.0 + drawn_share * (cv2 - 1.0)) * taken
+    if thinned_cv2 == cv2 or (cv2 == 0.0 and drawn_share == 1.0):
         return {}
     cv_field = field_info("workload.cv")
     assert cv_field is not None and cv_field.low is not None

@@ -124,13 +124,13 @@ class Fleet(Section):
 
 
 def _disagreements(fleet: Fleet) -> list[str]:
-    """Sentences about rows that are each within bounds but contradict each other."""
-    kinds, regions = {k.name: k for k in fleet.kinds}, {region.name for region in fleet.regions}
+    """Sentences on rows of a fleet that contradict each other; each is valid alone."""
+    kind_of, regions = {k.name: k for k in fleet.kinds}, {region.name for region in fleet.regions}
     is_by_tenant = fleet.router == "hash" and fleet.sticky == "tenant"
     sentences = [] if fleet.kinds else ["kinds is empty: a fleet needs a kind of supernodes"]
     if fleet.supernodes > SUPERNODES_MAX:
         sentences.append(f"kinds have {fleet.supernodes:,} supernodes: at most {SUPERNODES_MAX:,}")
-    if len(kinds) < len(fleet.kinds) or len(regions) < len(fleet.regions):
+    if len(kind_of) < len(fleet.kinds) or len(regions) < len(fleet.regions):
         sentences.append("two kinds or two regions have one name: give each its own")
     sentences += [
         f"kinds.{i}.region = {k.region!r} is no region: take one of {', '.join(sorted(regions))}"
@@ -155,24 +155,25 @@ def _disagreements(fleet: Fleet) -> list[str]:
             f"{routing_text} needs supernodes of one region each: name the region of each kind"
         )
     for i, row in enumerate(fleet.lost):
-        if row.kind not in kinds:
-            sentences.append(f"lost.{i}.kind = {row.kind!r} is no kind: {', '.join(kinds)} are")
-        elif row.number >= kinds[row.kind].count:
+        if row.kind not in kind_of:
+            sentences.append(f"lost.{i}.kind = {row.kind!r} is no kind: {', '.join(kind_of)} are")
+        elif row.number >= kind_of[row.kind].count:
             sentences.append(
-                f"lost.{i}.number = {row.number} is beyond the {kinds[row.kind].count} of "
+                f"lost.{i}.number = {row.number} is beyond the {kind_of[row.kind].count} of "
                 f"{row.kind}: they count from 0"
             )
         if row.to_s and row.to_s <= row.from_s:
             sentences.append(f"lost.{i}.to_s = {row.to_s:g} s must be after {row.from_s:g} s, or 0")
     for i, row in enumerate(fleet.lost):
-        other_losses = [o for o in fleet.lost[:i] if (o.kind, o.number) == (row.kind, row.number)]
-        if any(not o.to_s or o.to_s >= row.from_s for o in other_losses):
+        losses = [r for r in fleet.lost[:i] if (r.kind, r.number) == (row.kind, row.number)]
+        if any(not loss.to_s or loss.to_s >= row.from_s for loss in losses):
             sentences += [f"lost.{i}: {row.kind} {row.number} is lost already at {row.from_s:g} s"]
     return sentences
 
 
 def field_table(_rows: object, table: Callable[[list[dict[str, Any]]], str]) -> str:
-    """Table of a fleet file's fields: name, default, accepted values, meaning; table: makes it."""
+    """Markdown table of the fields of a fleet file: name, default, accepted values, unit, meaning;
+    table: formats rows as such a table."""
     return table([
         {"field": f"`{path}`", "default": "required" if f.required else value_text(f.default),
          "accepts": f.accepted_text(), "unit": f.unit, "what it is": f"{f.label}: {f.help}"}
@@ -184,7 +185,7 @@ Named = Callable[[str], Scenario]
 
 
 def fleet_from(table: dict[str, Any]) -> Fleet:
-    """The fleet of a table of plain values; raises FleetError with one sentence."""
+    """The fleet with these fields, as plain values by name; raises FleetError in one sentence."""
     try:
         return Fleet.model_validate(table)
     except ValidationError as error:
@@ -205,7 +206,7 @@ def fleet_of_toml(data: bytes, name: str) -> Fleet:
 
 
 def fleet_to_toml(fleet: Fleet) -> str:
-    """A fleet as TOML, only what differs from the defaults."""
+    """The text of a fleet file (TOML), without fields that have their defaults."""
     return tomli_w.dumps({"fleet": fleet.model_dump(mode="json", exclude_defaults=True)})
 
 

@@ -155,12 +155,13 @@ class _Config:
         self.family = FAMILIES[self.named]
 
     def shape_facts(self, title: str) -> dict[str, Fact]:
-        """Facts of the model by field of Shape, those that its family has. Raises ConfigError."""
+        """Facts of the model `title` by field of Shape, without those its family lacks. Raises
+        ConfigError."""
         self._refuse_unsupported()
-        readers = {"mla": self._mla_facts, "shared_kv": self._compressed_attention}
+        attention_readers = {"mla": self._mla_facts, "shared_kv": self._compressed_facts}
         facts = {"title": Fact(title, "", f"name given to {self.file}", "e")}
         facts["attention"] = self._derive(self.family.attention, f"model_type {self.named}")
-        facts |= readers.get(self.family.attention, self._gqa_facts)()
+        facts |= attention_readers.get(self.family.attention, self._gqa_facts)()
         if self.family.experts:
             facts |= self._expert_facts()
         keys = {"layers": "num_hidden_layers", "hidden": "hidden_size", "vocabulary": "vocab_size",
@@ -170,7 +171,7 @@ class _Config:
             "dense_layers": self._dense_layers(),
         }
         if self.family.windows:
-            window_layers = self._layers_of_kind("sliding_attention", facts["layers"].value)
+            window_layers = self._count_layers("sliding_attention", facts["layers"].value)
             window = (
                 self._count("sliding_window") if window_layers else self._derive(0, "no such layer")
             )
@@ -189,13 +190,13 @@ class _Config:
         unit_of = {name.rpartition(".")[2]: fact.unit for name, fact in load_facts().items()
                  if name.startswith("models.")}  # fmt: skip
         return {
-            name: replace(facts[name], unit=unit_of[name], note=NOTES.get(name, ""))
-            for name in (field.name for field in fields(Shape))
-            if name in facts
-        }
+            field.name: replace(facts[field.name], unit=unit_of[field.name],
+                                note=NOTES.get(field.name, ""))
+            for field in fields(Shape) if field.name in facts
+        }  # fmt: skip
 
     def _mla_facts(self) -> dict[str, Fact]:
-        """Facts of multi-head latent attention (MLA), by field of Shape."""
+        """Facts of multi-head latent attention (MLA), by field of Shape. Raises ConfigError."""
         heads = self._count("num_attention_heads")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if kv_heads.value != heads.value:
@@ -212,15 +213,17 @@ class _Config:
             **{name: self._count(key) for name, key in config_keys.items()},
         }  # fmt: skip
 
-    def _compressed_attention(self) -> dict[str, Fact]:
-        """Facts of attention over compressed tokens, with one key and value for all heads."""
+    def _compressed_facts(self) -> dict[str, Fact]:
+        """Facts of attention over compressed tokens, by field of Shape. Raises ConfigError."""
         layers, ratios = self._count("num_hidden_layers").value, self.table.get("compress_ratios")
         ratios = ratios[:layers] if isinstance(ratios, list) and len(ratios) >= layers else []
         used_ratios = [ratio for ratio in ratios if type(ratio) is not int or ratio > 1]
-        both = sorted({*used_ratios}) if all(type(ratio) is int for ratio in used_ratios) else []
-        if len(both) != 2:
+        are_counts = all(type(ratio) is int for ratio in used_ratios)
+        two_ratios = sorted({*used_ratios}) if are_counts else []
+        if len(two_ratios) != 2:
             self._fail("compress_ratios", f"must give each of the {layers} layers a number, two of "
                        "them above 1, like [0, 4, 128, 4]")  # fmt: skip
+        low_ratio, high_ratio = two_ratios
         if self._count("num_key_value_heads").value != 1:
             self._fail("num_key_value_heads", "must be 1: all heads share one key and value")
         head_dim, rope_dim = self._count("head_dim"), self._count("qk_rope_head_dim")
@@ -236,14 +239,14 @@ class _Config:
             "rope_dim": rope_dim,
             "nope_dim": derive(head_dim.value - rope_dim.value, "head_dim - qk_rope_head_dim"),
             **{name: self._count(key) for name, key in key_of.items()},
-            "select_ratio": derive(both[0], source), "pool_ratio": derive(both[1], source),
-            "select_layers": derive(used_ratios.count(both[0]), source),
-            "pool_layers": derive(used_ratios.count(both[1]), source),
+            "select_ratio": derive(low_ratio, source), "pool_ratio": derive(high_ratio, source),
+            "select_layers": derive(used_ratios.count(low_ratio), source),
+            "pool_layers": derive(used_ratios.count(high_ratio), source),
             "window_layers": derive(layers, "every layer has a window besides"),
         }  # fmt: skip
 
     def _gqa_facts(self) -> dict[str, Fact]:
-        """Facts of grouped-query attention (GQA), by field of Shape."""
+        """Facts of grouped-query attention (GQA), by field of Shape. Raises ConfigError."""
         heads, hidden = self._count("num_attention_heads"), self._count("hidden_size")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if heads.value % kv_heads.value:
@@ -265,50 +268,53 @@ class _Config:
         routed_experts, top_k = self._count(experts_key), self._count(top_k_key)
         if top_k.value > routed_experts.value:
             self._fail(top_k_key, f"must be at most {experts_key}, {routed_experts.value}")
-        width = self._count(width_key := self.family.width)
+        expert_width = self._count(width_key := self.family.width)
         shared_key = self._first_of("n_shared_experts", "num_shared_experts")
         shared_experts = self._count(shared_key, low=0, absent=0)
         if self.table.get("shared_expert_intermediate_size"):
             shared_width = self._count("shared_expert_intermediate_size").value
-            if shared_width % width.value:
-                self._fail("shared_expert_intermediate_size", f"must be a multiple of {width_key}, "
-                           f"{width.value}: shared experts are as wide as routed ones")  # fmt: skip
+            if shared_width % expert_width.value:
+                self._fail("shared_expert_intermediate_size",
+                           f"must be a multiple of {width_key}, {expert_width.value}: shared "
+                           "experts are as wide as routed ones")  # fmt: skip
             source_text = f"shared_expert_intermediate_size / {width_key} of {self.file}"
-            shared_experts = self._derive(shared_width // width.value, source_text)
+            shared_experts = self._derive(shared_width // expert_width.value, source_text)
         return {
-            "routed_experts": routed_experts, "top_k": top_k, "expert_intermediate": width,
+            "routed_experts": routed_experts, "top_k": top_k, "expert_intermediate": expert_width,
             "shared_experts": shared_experts, "most_nodes": self._most_nodes(top_k.value),
             "expert_groups": self._count(self._first_of("n_group", "num_expert_group"), absent=1),
             "router": self._derive(self.family.router, f"model_type {self.named}"),
         }  # fmt: skip
 
-    def _layers_of_kind(self, kind: str, layers: int) -> int:
-        """Number of layers of a kind; layers: number of all. Raises ConfigError if another layer
-        does not attend to all tokens."""
-        kinds = self.table.get("layer_types")
-        allowed = ("full_attention", kind)
-        if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*allowed}:
-            names_text = " or ".join(allowed)
+    def _count_layers(self, layer_type: str, layers: int) -> int:
+        """Number of layers that `layer_types` of the config lists as `layer_type`; layers: number
+        of all layers. Raises ConfigError if another layer does not attend to all tokens."""
+        layer_types = self.table.get("layer_types")
+        listed = layer_types if isinstance(layer_types, list) else []
+        allowed_types = ("full_attention", layer_type)
+        if len(listed) != layers or {*map(str, listed)} - {*allowed_types}:
+            names_text = " or ".join(allowed_types)
             self._fail("layer_types", f"must name each of the {layers} layers {names_text}")
-        return kinds.count(kind)
+        return listed.count(layer_type)
 
     def _linear_facts(self, layers: int) -> dict[str, Fact]:
-        """Facts of layers with linear attention, by field of Shape; layers: number of all."""
+        """Facts of linear attention by field of Shape; layers: of all kinds. Raises ConfigError."""
         linear_config = self.table.get("linear_attn_config")
         if isinstance(linear_config, dict):  # Kimi-Linear: heads of keys and values alike
             inner_fields = linear_config | {"model_type": self.named}
-            inner = _Config(inner_fields, f"linear_attn_config of {self.file}")
+            heads_config = _Config(inner_fields, f"linear_attn_config of {self.file}")
             layer_list = linear_config.get("kda_layers")
             if not isinstance(layer_list, list) or not 0 < len(layer_list) < layers:
-                inner._fail("kda_layers", f"must list some of the {layers} layers, not all")
-            heads, head_dim = inner._count("num_heads"), inner._count("head_dim")
+                heads_config._fail("kda_layers", f"must list some of the {layers} layers, not all")
+            heads, head_dim = heads_config._count("num_heads"), heads_config._count("head_dim")
             layers_fact = self._derive(len(layer_list), f"kda_layers of {self.file}")
-            size_facts = [heads, heads, head_dim, head_dim, inner._count("short_conv_kernel_size")]
+            conv_tokens = heads_config._count("short_conv_kernel_size")
+            size_facts = [heads, heads, head_dim, head_dim, conv_tokens]
         else:
             if self.table.get("layer_types") is None:
                 layer_count = layers - layers // self._count("full_attention_interval", low=2).value
             else:
-                layer_count = self._layers_of_kind("linear_attention", layers)
+                layer_count = self._count_layers("linear_attention", layers)
             layers_fact = self._derive(layer_count, f"layers of {self.file}")
             size_names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
                      "conv_kernel_dim")  # fmt: skip
@@ -325,17 +331,19 @@ class _Config:
         return next((name for name in names if self.table.get(name) is not None), names[0])
 
     def _most_nodes(self, top_k: int) -> Fact:
-        """Most nodes of a token's experts: a group is on one node (arXiv 2412.19437, 2.1.2)."""
+        """Fact of the most nodes that the experts of a token may be on, as each group of experts is
+        on one node (arXiv 2412.19437, 2.1.2); top_k: experts of a token. Raises ConfigError."""
         expert_groups = self._count(self._first_of("n_group", "num_expert_group"), absent=1).value
-        limit = self._count("topk_group", absent=expert_groups).value
-        if limit > expert_groups:
+        token_groups = self._count("topk_group", absent=expert_groups).value
+        if token_groups > expert_groups:
             self._fail("topk_group", f"must be at most n_group, {expert_groups}")
-        if limit == expert_groups:
+        if token_groups == expert_groups:
             return self._derive(top_k, "the router limits no groups: num_experts_per_tok")
-        return self._derive(min(limit, top_k), f"topk_group of {self.file}, a group to a node")
+        source = f"topk_group of {self.file}, a group to a node"
+        return self._derive(min(token_groups, top_k), source)
 
     def _dense_layers(self) -> Fact:
-        """Number of layers without routed experts, which come first. Raises ConfigError."""
+        """Fact of the number of first layers without routed experts. Raises ConfigError."""
         if not self.family.experts:
             return replace(self._count("num_hidden_layers"), mark="d")
         if "first_k_dense_replace" in self.table:
@@ -349,13 +357,13 @@ class _Config:
 
     def _refuse_unsupported(self) -> None:
         """Raise ConfigError for what no Shape can express: mixed layers, tied embeddings."""
-        for field in ("moe_layer_freq", "decoder_sparse_step"):
-            if self.table.get(field) not in (None, 1):
-                self._fail(field, "must be 1: every layer after the dense ones has experts")
+        for key in ("moe_layer_freq", "decoder_sparse_step"):
+            if self.table.get(key) not in (None, 1):
+                self._fail(key, "must be 1: every layer after the dense ones has experts")
         has_mixtral_window = self.named == "mixtral" and self.table.get("sliding_window")
         if self.table.get("use_sliding_window") or has_mixtral_window:
-            field = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
-            self._fail(field, "must be off: attention over part of the context is not modelled")
+            key = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
+            self._fail(key, "must be off: attention over part of the context is not modelled")
         if "gqa" in self.family.attention and self.table.get("index_topk") is not None:
             problem = "must be absent: no indexer of grouped-query attention is known"
             self._fail("index_topk", problem)
@@ -363,7 +371,8 @@ class _Config:
             self._fail("tie_word_embeddings", "must be false: embedding and LM head count apart")
 
     def _count(self, name: str, low: int = 1, absent: int | None = None) -> Fact:
-        """Fact of a whole number, `low` or more; absent: its default. Raises ConfigError."""
+        """Fact of the config's field `name`, a whole number of `low` or more; absent: its value if
+        the config lacks it (None: it must be there). Raises ConfigError."""
         value = self.table.get(name)
         if value is None and absent is not None:
             return self._derive(absent, f"{self.file} has no {name}")
@@ -391,10 +400,10 @@ def show_model(
 ) -> None:
     """Read a model's config.json and show it as a file of data/models."""
     model = import_model(config, name)
-    written = write_model(model) if write else None
+    path = write_model(model) if write else None
     if as_json:
-        print_json(asdict(model) | {"written": str(written) if written else None})
-    elif written:
-        out.print(escape(f"{written.name} is written: ask for it as deployment.model={model.name}"))
+        print_json(asdict(model) | {"written": str(path) if path else None})
+    elif path:
+        out.print(escape(f"{path.name} is written: ask for it as deployment.model={model.name}"))
     else:
         out.file.write(model.toml)

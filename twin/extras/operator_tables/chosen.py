@@ -89,7 +89,7 @@ def _is_fused(fit: Fitted) -> bool:
 
 
 def _is_good_enough(fit: Fitted) -> bool:
-    """Whether a fit may give facts: small errors, and a high share of the peak that limits it."""
+    """Whether a fit may give facts: small errors, and enough of the peak that limits it."""
     peak_name = "bandwidth" if fit.format in PACKED else BINDS.get(fit.operator)
     is_high_enough = peak_name is None or fit.facts[peak_name] >= FALLBACK
     error_max = SUMS if fit.operator in COLLECTIVES else WORTH
@@ -105,8 +105,8 @@ def _preference(fit: Fitted) -> tuple[object, ...]:
 
 
 def library_toml(fits: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
-    """TOML, as data/chips has it, of the latest release of kernel library `name`: operators, and
-    exchange inside a node. source: where tables are; link: GB/s of a die inside a node."""
+    """TOML, as in data/chips, of the latest release of the kernel library `name`: operators, and
+    exchange inside a node. source: where the tables are; link: GB/s of a die inside a node."""
     fits = list(fits)
     kernel_fits = [
         fit for fit in fits
@@ -119,8 +119,8 @@ def library_toml(fits: Iterable[Fitted], source: str, name: str, link: float = 0
 
 
 def chip_toml(fits: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
-    """TOML of a chip's operators and collectives, as data/chips has them; source: where tables are;
-    links: GB/s of a die, `inside` a node and `across` nodes."""
+    """TOML of a chip's operators and collectives, as in data/chips; source: where the tables are;
+    links: GB/s of a die, `inside` a node and `across` nodes (none: no collectives)."""
     fits = list(fits)
     compiled_formats = {fit.format for fit in fits if fit.operator == "fused_gqa"}
     toml_tables = [
@@ -128,9 +128,9 @@ def chip_toml(fits: Iterable[Fitted], source: str, links: Mapping[str, float] | 
         for fit in fits if fit.operator not in APART and fit.part != "host"
     ]  # fmt: skip
     toml_tables += [_host_toml(fit, source) for fit in fits if fit.part == "host"]
-    text_of = {name: _exchange_lines(fits, network, source, (links or {}).get(name, 0.0))
-            for network, name in NETWORKS.items()}  # fmt: skip
-    exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in text_of.items() if text]
+    lines_of = {key: _exchange_lines(fits, network, source, (links or {}).get(key, 0.0))
+            for network, key in NETWORKS.items()}  # fmt: skip
+    exchanges = [f"[operators.exchange.{key}]\n{text}" for key, text in lines_of.items() if text]
     link = (links or {}).get("inside", 0.0)
     for operator in COLLECTIVES:
         if link and (operator_fits := [fit for fit in fits if fit.operator == operator]):
@@ -139,8 +139,8 @@ def chip_toml(fits: Iterable[Fitted], source: str, links: Mapping[str, float] | 
 
 
 def _host_toml(fit: Fitted, source: str) -> str:
-    """TOML of the host's time (us) for a part of a layer that is launched kernel by kernel; source:
-    where tables are."""
+    """TOML of the host's time (us) for a part of a layer that is launched kernel by kernel (HOSTS);
+    source: where the tables are."""
     origin = {"source": f"{source}: {fit.name}", "mark": "d"}
     lines = [_toml("host", round(1e6 * fit.facts["host"]), "us", origin),
             _held_back_line("held_back", fit, origin)]  # fmt: skip
@@ -148,25 +148,26 @@ def _host_toml(fit: Fitted, source: str) -> str:
 
 
 def _collective_toml(tables: list[Fitted], source: str, link: float) -> str:
-    """TOML of collectives inside a node, a column for each number of dies: start (us) and % of the
-    link's rate, of small and of large messages; source: where tables are; link: GB/s of a die."""
+    """TOML of collectives inside a node, with an entry for each number of dies: start (us) and % of
+    the link's rate, for small and large messages; tables: a fit for each number of dies; source:
+    where the tables are; link: GB/s of a die."""
     name, sizes_text = COLLECTIVES[tables[0].operator]
-    by_dies = sorted(tables, key=lambda each: int(each.part.split()[0]))
-    engines = ", ".join(dict.fromkeys(each.engine for each in by_dies))
+    tables = sorted(tables, key=lambda fit: int(fit.part.split()[0]))
+    engines = ", ".join(dict.fromkeys(fit.engine for fit in tables))
     origin = {"source": f"{source}: {sizes_text}, {engines}", "mark": "d"}
-    rate_origin, worst = origin | {"note": f"of {link:g} GB/s"}, max(each.mean for each in by_dies)
-    facts_of = [each.facts for each in by_dies]
+    rate_origin = origin | {"note": f"of {link:g} GB/s"}
+    facts_of = [fit.facts for fit in tables]
     starts_us = [round(1e6 * fit["start"], 1) for fit in facts_of]
     large_starts_us = [round(1e6 * (fit["start"] + fit["later"]), 1) for fit in facts_of]
     rate_percents = [round(1e-7 * fit["rate"] / link, 1) for fit in facts_of]
     large_percents = [round(1e-7 * fit["rate"] * (1.0 + fit["gain"]) / link, 1) for fit in facts_of]
     lines = [
-        _toml("dies", [int(each.part.split()[0]) for each in by_dies], "", origin),
+        _toml("dies", [int(fit.part.split()[0]) for fit in tables], "", origin),
         _toml("start", starts_us, "us", origin),
         _toml("rate", rate_percents, "%", rate_origin),
         _toml("large_start", large_starts_us, "us", origin),
         _toml("large_rate", large_percents, "%", rate_origin),
-        _toml("held_back", round(100 * worst, 1), "%",
+        _toml("held_back", round(100 * max(fit.mean for fit in tables), 1), "%",
               origin | {"note": "the worst mean of these"}),
     ]  # fmt: skip
     return "\n".join((f"[operators.collective.{name}]", *lines))
@@ -175,8 +176,8 @@ def _collective_toml(tables: list[Fitted], source: str, link: float) -> str:
 def _exchange_lines(
     fits: Iterable[Fitted], where: str, source: str, link: float, operator: str = "exchange"
 ) -> str:
-    """TOML lines of an exchange in the network `where`: start (us) of dispatch and combine, and %
-    of `link` (GB/s) that they reach; operator: `exchange`, DeepEP's, or `alltoall`, a library's."""
+    """TOML lines of dispatch and combine in the network `where`, a key of NETWORKS: start (us) and
+    % of `link` (GB/s) that they reach; operator: `exchange` (DeepEP) or `alltoall` (a library)."""
     lines = []
     for fit in fits:
         phase, _, place = fit.part.partition(" ")
@@ -194,36 +195,36 @@ def _exchange_lines(
 
 
 def _op_toml(fit: Fitted, source: str, table: str = "operators", mla_only: bool = False) -> str:
-    """TOML of one operator's facts, with source and error of the fit; table: the TOML table around
-    it; mla_only: models without latent attention have another kernel for experts."""
-    part = PARTS.get(fit.operator, fit.operator)
-    names_cache = part in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
-    format_name = "8bit" if names_cache and fit.format != "bf16" else fit.format
+    """TOML of one operator's facts, with source and error of the fit; table: name of the TOML table
+    around it; mla_only: this kernel for experts serves only models with latent attention."""
+    operator_name = PARTS.get(fit.operator, fit.operator)
+    is_of_kv = operator_name in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
+    format_name = "8bit" if is_of_kv and fit.format != "bf16" else fit.format
     origin = {"source": f"{source}: {fit.name}", "mark": "d"}
     lines = [
         _toml(fact, round(factor * fit.facts[fact], digits), unit, origin)
         for fact, (factor, digits, unit) in FACTS.items()
         # The start of some is the host's (`eager`).
-        if fact in fit.facts and not (fact == "start" and part in ("contiguous", "sparse"))
+        if fact in fit.facts and not (fact == "start" and operator_name in ("contiguous", "sparse"))
     ]
     if "edge" in fit.facts or "power" in fit.facts:
         lines.append(_toml("peak", fit.part.removeprefix("computed in "), "", origin))
-        if part == "sparse":  # heads that are computed together
+        if operator_name == "sparse":  # heads that are computed together
             lines.append(_toml("tile_small", int(fit.facts["tile_small"]), "heads", origin))
     else:
-        tile_rows = [int(fit.facts[k]) for k in TILES]
+        tile_rows = [int(fit.facts[key]) for key in TILES]
         has_tiles = tile_rows[1] > 1  # else it computes no more than its rows
         if has_tiles or table != "operators":  # a library says what replaces other tiles
             lines += [
-                _toml(k, size * has_tiles, "rows", origin)
-                for k, size in zip(TILES, tile_rows, strict=True)
+                _toml(key, tile * has_tiles, "rows", origin)
+                for key, tile in zip(TILES, tile_rows, strict=True)
             ]
     if mla_only:
         lines.append(_toml("serves", "mla", "", SERVED))
-    elif part == "fused" and table != "operators":
+    elif operator_name == "fused" and table != "operators":
         lines.append(_toml("serves", "all", "", origin))
     lines.append(_held_back_line("held_back", fit, origin))
-    return "\n".join((f"[{table}.{part}.{format_name}]", *lines))
+    return "\n".join((f"[{table}.{operator_name}.{format_name}]", *lines))
 
 
 def _held_back_line(name: str, fit: Fitted, origin: dict[str, str]) -> str:
@@ -257,7 +258,7 @@ def operator_facts(
     """Print a chip's operator efficiencies by a measured table, with errors of rows left out."""
     facts = load_facts()
     measured, formats = load_chip(facts, chip), facts.names(f"chips.{chip}.flops")
-    peaks = Peaks({name: measured.peak(name) for name in formats}, measured.hbm_bytes_per_s, node)
+    peaks = Peaks({fmt: measured.peak(fmt) for fmt in formats}, measured.hbm_bytes_per_s, node)
     fits: list[Fitted] = []
     try:
         with err.status("fitting"):
@@ -280,10 +281,10 @@ def _printed_row(fit: Fitted) -> tuple[str, ...]:
     """Texts of one fit for the printed table, by column."""
     facts = fit.facts
     rate_text = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
-    tiles = [f"{facts[key]:.0f}" for key in ("tile_small", "tile_large", "power") if key in facts]
+    texts = [f"{facts[key]:.0f}" for key in ("tile_small", "tile_large", "power") if key in facts]
     memory_text = f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else ""
     return (
         fit.name.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate_text,
-        memory_text, "/".join(tiles), str(fit.rows),
+        memory_text, "/".join(texts), str(fit.rows),
         f"{100 * fit.mean:.1f} %", f"{100 * fit.worst:.0f} %",
     )  # fmt: skip

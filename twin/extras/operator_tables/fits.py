@@ -61,49 +61,51 @@ class Fitted:
 
 
 def fit_table(table: Table, peaks: Peaks, share: float = HELD, seed: int = SEED) -> list[Fitted]:
-    """Facts of the parts of a table; empty if it has too few rows or no peak for its format. share:
-    share of rows left out of the fit, drawn by `seed`."""
+    """Facts fitted to each part of a table; empty for too few rows or a format without a peak.
+    share: share of rows left out of the fit, drawn by `seed`."""
     if table.operator not in SENT and product_format(table.format) not in peaks.flops:
         return []
     if any(fmt.unpacked == table.format and fmt.operand in peaks.flops for fmt in FORMATS.values()):
         return []  # how chips without such weights compute, which this one is not
-    to_fit = FITS[table.operator](table.rows, peaks, table.format)
-    return [_fit_part(table, part, share, seed) for part in to_fit if part[1].size >= FEWEST]
+    parts = FITS[table.operator](table.rows, peaks, table.format)
+    return [_fit_part(table, part, share, seed) for part in parts if part[1].size >= FEWEST]
 
 
 # A way to predict: from the parameters by name to the seconds of every row.
 Predict = Callable[[Mapping[str, float]], Floats]
 Candidates = list[tuple[Predict, Mapping[str, float]]]
-Begin = Mapping[str, float]
-Part = tuple[str, Floats, Candidates, Begin]
+Values = Mapping[str, float]  # where a fit begins, by parameter
+Part = tuple[str, Floats, Candidates, Values]  # name, measured seconds f8[rows], ...
 
 
 def _fit_part(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
-    """Fit of a part with the candidate of least log error; held_share: share of rows left out."""
+    """Fit of a part of a table with the candidate of least log error on its rows; held_share: share
+    of rows that are drawn by `seed`, left out of the fit and used for the errors."""
     part_name, measured_s, candidates, start_values = part
     is_held = np.random.default_rng(seed).random(measured_s.size) < held_share
-    keys = list(start_values)
+    names = list(start_values)
     best_fit: tuple[float, Mapping[str, float], Floats] | None = None
-    for predict, settings in candidates:
+    for predict, tile_facts in candidates:
 
-        def log_error(x: Floats, predict: Predict = predict) -> float:
-            """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
-            values = dict(zip(keys, np.exp(x), strict=True))
+        def log_error(log_values: Floats, predict: Predict = predict) -> float:
+            """Mean absolute log error on the fitted rows, with a penalty for shares above 1;
+            log_values: logarithms of the parameters."""
+            values = dict(zip(names, np.exp(log_values), strict=True))
             excess = sum(max(0.0, v - 1.0) for k, v in values.items() if k not in UNBOUNDED)
-            errors = np.log(predict(values)[~is_held] / measured_s[~is_held])
-            return float(np.abs(errors).mean()) + excess
+            log_errors = np.log(predict(values)[~is_held] / measured_s[~is_held])
+            return float(np.abs(log_errors).mean()) + excess
 
         log_start = np.log(np.array(list(start_values.values())))
         solution = minimize(log_error, log_start, method="Nelder-Mead",
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
         if best_fit is None or solution.fun < best_fit[0] - 1e-3:  # a simpler choice stands first
-            fitted_values = dict(zip(keys, np.exp(solution.x).tolist(), strict=True))
-            best_fit = float(solution.fun), {**fitted_values, **settings}, predict(fitted_values)
+            fitted_values = dict(zip(names, np.exp(solution.x).tolist(), strict=True))
+            best_fit = float(solution.fun), {**fitted_values, **tile_facts}, predict(fitted_values)
     assert best_fit is not None
-    errors = np.abs(best_fit[2][is_held] / measured_s[is_held] - 1.0)
+    held_errors = np.abs(best_fit[2][is_held] / measured_s[is_held] - 1.0)
     return Fitted(
         table.operator, table.format, table.engine, part_name, best_fit[1], measured_s.size,
-        int(is_held.sum()), float(errors.mean()), float(errors.max()),
+        int(is_held.sum()), float(held_errors.mean()), float(held_errors.max()),
     )  # fmt: skip
 
 
@@ -113,19 +115,21 @@ def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:
 
 
 def computed_rows(rows: Floats, tile: tuple[int, int]) -> Floats:
-    """Rows f8[n] that a product in tiles computes; tile: its small and large size."""
+    """Rows f8[n] that a matrix product computes for `rows` f8[n], in tiles: if they fit into the
+    small tile one of these, else large ones; tile: rows of a small and of a large tile."""
     tile_rows = np.where(rows <= tile[0], tile[0], tile[1])
     return np.asarray(tile_rows * np.ceil(np.maximum(rows, 1e-9) / tile_rows))
 
 
-def _roofline_s(computing: Floats, moving: Floats, power: float) -> Floats:
-    """Seconds of computing and moving together: about the longer; `power` sharpens the corner."""
-    return np.asarray((computing**power + moving**power) ** (1.0 / power))
+def _roofline_s(computing_s: Floats, moving_s: Floats, power: float) -> Floats:
+    """Seconds f8[rows] of computing and moving data at once: the longer of both, and up to a factor
+    of 2 ** (1 / power) more where they are equal."""
+    return np.asarray((computing_s**power + moving_s**power) ** (1.0 / power))
 
 
 def _gemm_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = False) -> list[Part]:
-    """Part to fit: a product of m rows with k x n weights. Parameters: start (s), shares of peak
-    and memory bandwidth; with `has_scales` also bytes that scaling moves per value of a row."""
+    """Part to fit: a product of m rows with k x n weights in format `fmt`. Parameters: start (s),
+    shares of peak and bandwidth; with `has_scales` bytes that scaling moves per value of a row."""
     wide_rows = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
@@ -135,15 +139,16 @@ def _gemm_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = F
     weight_bytes = FORMATS[fmt].weight_bytes
     moving_s = (n * k * weight_bytes + m * (k * entry_bytes + n * ACTIVATION_BYTES)) / peaks.memory
     # The measured call scales BF16 rows first; the twin books that as element-wise work of its own.
-    scaling_s = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry_bytes)
-    scaling_s /= peaks.memory * VECTOR
-    value_s = m * k / peaks.memory
+    scaled_bytes = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry_bytes)
+    scaling_s = scaled_bytes / (peaks.memory * VECTOR)
+    s_per_byte = m * k / peaks.memory  # for each byte that scaling moves per value
 
     def predict(values: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds f8[rows] by the `values` of parameters; tile: its small and its large size."""
         compute_s = 2.0 * computed_rows(m, tile) * n * k / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
-        return np.asarray(values["start"] + roofs_s + scaling_s + values.get("row", 0.0) * value_s)
+        rescaling_s = values.get("row", 0.0) * s_per_byte
+        return np.asarray(values["start"] + roofs_s + scaling_s + rescaling_s)
 
     start_values = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8}
     start_values |= {"row": 3.0} if has_scales else {}
@@ -151,14 +156,15 @@ def _gemm_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = F
 
 
 def _tile_candidates(predict: Callable[..., Floats]) -> Candidates:
-    """Candidates to predict with, one for each pair of small and large tile in TILES."""
+    """Candidates for a fit, one for each pair of small and large tile in TILES; predict: gives
+    seconds f8[rows] for the values of parameters and a `tile`."""
     return [(partial(predict, tile=(small, large)), {"tile_small": small, "tile_large": large})
             for small, large in TILES]  # fmt: skip
 
 
 def _grouped_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Parts to fit, one for each kernel: the products gate, up and down of a die's experts, with
-    equal rows per expert."""
+    """Parts to fit, one or two for each kernel: products gate, up and down of a die's experts under
+    even load, without and with the sum of their answers."""
     even_rows = rows.filter(
         pl.col("distribution").is_in(["balanced", "uniform"])
         & (pl.col("inter_size") / pl.col("moe_tp_size") >= 256) & (pl.col("num_experts") >= 32)
@@ -180,7 +186,8 @@ def _grouped_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _grouped_part(
     name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str, ordered: bool = False
 ) -> Part:
-    """Part to fit: grouped products of kernel `name`; ordered: they include sorting by expert."""
+    """Part to fit: grouped products of the experts by kernel `name`; ordered: it also sorts rows by
+    expert. Parameters: start (s), shares of peak and memory bandwidth, and what the kernel adds."""
     hidden, inner, tp, top_k, experts, tokens, ep, latency_ms = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",
@@ -189,26 +196,25 @@ def _grouped_part(
     experts_of_die, pairs = experts / ep, tokens * top_k / ep
     experts_used = np.minimum(experts_of_die, pairs)
     n_weights = 3.0 * hidden * inner
-    entry = FORMATS[fmt].entry
+    entry_bytes = FORMATS[fmt].entry
     written_bytes = ACTIVATION_BYTES * (2.0 * inner + hidden)
     moving_s = experts_used * n_weights * FORMATS[fmt].weight_bytes
-    moving_s = (moving_s + pairs * (entry * (hidden + inner) + written_bytes)) / peaks.memory
-    between_s = pairs * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
+    moving_s = (moving_s + pairs * (entry_bytes * (hidden + inner) + written_bytes)) / peaks.memory
+    between_bytes = pairs * (2.0 * ACTIVATION_BYTES * inner + entry_bytes * inner)
+    between_s = between_bytes / (peaks.memory * VECTOR)  # of SwiGLU
     if ordered:  # rows are copied into the order of experts, and answers added up out of it
-        copied_bytes = 2.0 * entry * hidden + ACTIVATION_BYTES * hidden * (1.0 + 1.0 / top_k)
+        copied_bytes = 2.0 * entry_bytes * hidden + ACTIVATION_BYTES * hidden * (1.0 + 1.0 / top_k)
         between_s = between_s + pairs * copied_bytes / (peaks.memory * VECTOR)
 
     def predict(values: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds f8[rows] by the `values` of parameters; tile: its small and its large size."""
-        rows_each = computed_rows(pairs / experts_used, tile)
-        compute_s = 2.0 * experts_used * rows_each * n_weights / peaks.flops[product_format(fmt)]
+        expert_rows = computed_rows(pairs / experts_used, tile)
+        compute_s = 2.0 * experts_used * expert_rows * n_weights / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
-        extra_s = (
-            values.get("passing", 0.0) * tokens
-            + values.get("row", 0.0) * pairs * hidden / peaks.memory
-        )
+        summing_s = values.get("row", 0.0) * pairs * hidden / peaks.memory
         start_s = values["start"] + values.get("each", 0.0) * experts_of_die
-        return np.asarray(start_s + roofs_s + between_s + extra_s)
+        sorting_s = values.get("passing", 0.0) * tokens
+        return np.asarray(start_s + roofs_s + between_s + (sorting_s + summing_s))
 
     start_values = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
     if ordered:
@@ -230,20 +236,21 @@ def _mla_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     cached_tokens = batch * (isl + step)
     moving_s = cached_tokens * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
     start_values = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
+    flops = cached_tokens * heads * 2.0 * (2 * 512 + 64)
     # 8-bit KV may still be computed with in BF16.
     return [
-        _core_part(computed, cached_tokens * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed],
-                   moving_s, latency_ms, start_values)
-        for computed in dict.fromkeys(("bf16", fmt))
+        _core_part(compute_fmt, flops / peaks.flops[compute_fmt], moving_s, latency_ms,
+                   start_values)
+        for compute_fmt in dict.fromkeys(("bf16", fmt))
     ]  # fmt: skip
 
 
 def _core_part(
-    computed: str, compute_s: Floats, moving_s: Floats, latency_ms: Floats, begin: Begin
+    compute_fmt: str, compute_s: Floats, moving_s: Floats, latency_ms: Floats, start_values: Values
 ) -> Part:
-    """Part to fit: a decode attention core in the format `computed`. Parameters: start (s), shares
-    of peak and memory bandwidth, sharpness of the roof. compute_s, moving_s: seconds at the peaks;
-    latency_ms: measured."""
+    """Part to fit: decode's attention core, computed in format `compute_fmt`. Parameters: start
+    (s), shares of peak and memory bandwidth. compute_s, moving_s: f8[rows] at the peaks;
+    latency_ms: f8[rows], measured; start_values: where the fit begins."""
 
     def predict(values: Mapping[str, float], power: float) -> Floats:
         """Seconds f8[rows] by the `values` of parameters; power: sharpness of the roof."""
@@ -251,7 +258,7 @@ def _core_part(
         return np.asarray(values["start"] + roofs_s)
 
     candidates: Candidates = [(partial(predict, power=power), {"power": power}) for power in POWERS]
-    return f"computed in {computed}", latency_ms * 1e-3, candidates, begin
+    return f"computed in {compute_fmt}", latency_ms * 1e-3, candidates, start_values
 
 
 def _gqa_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -271,28 +278,28 @@ def _gqa_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     return [_core_part("bf16", compute_s, moving_s, latency_ms, start_values)]
 
 
-def _prompt_core(
-    values: float, is_chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
+def _prompt_core_parts(
+    head_values: float, is_chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
-    """Part to fit: a prefill attention core of whole prompts. values: dimensions of a head's key
-    and value together; is_chosen: filter of rows. Parameters: start (s), share of peak, further
-    pairs per token."""
+    """Part to fit: prefill's attention core of whole prompts, in the rows that `is_chosen` selects.
+    head_values: dimensions of a head's key and value together. Parameters: start (s), share of
+    peak, further query-key pairs per token."""
     columns = ("num_heads", "batch_size", "isl", "latency")
     heads, batch, isl, latency_ms = _columns(rows.filter(is_chosen), *columns)
-    pair_s = heads * 2.0 * values / peaks.flops["bf16"]
+    s_per_pair = heads * 2.0 * head_values / peaks.flops["bf16"]
     tokens = batch * isl
 
     def predict(parameters: Mapping[str, float]) -> Floats:
-        """Seconds f8[rows] by the `parameters`."""
+        """Seconds f8[rows] by the values of `parameters`."""
         pairs = tokens * (0.5 * (isl + 1.0) + parameters["edge"])
-        return np.asarray(parameters["start"] + pair_s * pairs / parameters["compute"])
+        return np.asarray(parameters["start"] + s_per_pair * pairs / parameters["compute"])
 
     start_values = {"start": 1.5e-5, "compute": 0.6, "edge": 500.0}
     return [("computed in bf16", latency_ms * 1e-3, [(predict, {})], start_values)]
 
 
 def _host_part(rows: pl.DataFrame) -> Part:
-    """Part to fit: calls of which only the host's seconds count."""
+    """Part to fit: calls that take as long as the host launches them. Parameter: host (s)."""
     (latency_ms,) = _columns(rows, "latency")
     candidates: Candidates = [(lambda values: np.full_like(latency_ms, values["host"]), {})]
     return "host", latency_ms * 1e-3, candidates, {"host": 5e-4}
@@ -313,7 +320,7 @@ def _contiguous_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     return [part, _host_part(few_rows)]
 
 
-def _collective(
+def _collective_parts(
     chosen: pl.Expr, passes: float, start: float, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
     """Parts to fit, one for each number of dies: collectives of 1 KB to 256 MB by the faster of two
@@ -326,7 +333,7 @@ def _collective(
     for (dies,), dies_rows in sorted(sized_rows.group_by(["num_gpus"])):
         message_sizes, latency_ms = _columns(dies_rows, "message_size", "latency")
         sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_sizes
-        predict_one, _ = _start_and_rate(sent_bytes)[0]
+        predict_one, _ = _rate_candidates(sent_bytes)[0]
         candidates: Candidates = [(predict_one, {"later": 0.0, "gain": 0.0}),
                                   (partial(_faster_s, sent_bytes), {})]  # fmt: skip
         parts.append((numbered(dies, "die"), latency_ms * 1e-3, candidates, start_values))
@@ -334,16 +341,17 @@ def _collective(
 
 
 def _faster_s(sent_bytes: Floats, values: Mapping[str, float]) -> Floats:
-    """Seconds of the faster of two kernels: the second starts `later` s later and has 1 + `gain`
-    times the rate; values: parameters by name."""
+    """Seconds f8[rows] that the faster of two kernels sends `sent_bytes` f8[rows] in: the second
+    starts `later` s later at 1 + `gain` times the rate; values: parameters by name."""
     wire_s = sent_bytes / values["rate"]
     return np.asarray(
         values["start"] + np.minimum(wire_s, values["later"] + wire_s / (1.0 + values["gain"]))
     )
 
 
-def _start_and_rate(sent_bytes: Floats) -> Candidates:
-    """The one candidate: it predicts start (s) plus `sent_bytes` divided by rate (bytes/s)."""
+def _rate_candidates(sent_bytes: Floats) -> Candidates:
+    """The one candidate of a fit: start (s) plus `sent_bytes` f8[rows] divided by rate (bytes/s),
+    both parameters."""
     return [(lambda values: np.asarray(values["start"] + sent_bytes / values["rate"]), {})]
 
 
@@ -356,13 +364,14 @@ def _exchange_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         network_rows = chosen_rows.filter((pl.col("node_num") > 1) == is_across)
         nodes, tokens = _columns(network_rows, "node_num", "num_token")
         leaving_share = 1.0 - (1.0 / nodes if is_across else 1.0 / (nodes * peaks.node))
-        where = "across nodes" if is_across else "inside a node"
+        network = "across nodes" if is_across else "inside a node"
         # A scale of four bytes for each 128 entries travels with FP8.
-        for phase, size in (("dispatch", HIDDEN * (1.0 + 4.0 / 128.0)), ("combine", 2.0 * HIDDEN)):
+        all_row_bytes = {"dispatch": HIDDEN * (1.0 + 4.0 / 128.0), "combine": 2.0 * HIDDEN}
+        for phase, row_bytes in all_row_bytes.items():
             seconds = _columns(network_rows, f"{phase}_avg_t_us")[0] * 1e-6
             start_values = {"start": 2e-5, "rate": 5e10 if is_across else 2e11}
-            candidates = _start_and_rate(tokens * TOP_K * leaving_share * size)
-            parts.append((f"{phase} {where}", seconds, candidates, start_values))
+            candidates = _rate_candidates(tokens * TOP_K * leaving_share * row_bytes)
+            parts.append((f"{phase} {network}", seconds, candidates, start_values))
     return parts
 
 
@@ -377,7 +386,7 @@ def _alltoall_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     for phase, row_bytes in (("dispatch", HIDDEN * (0.5 + 1.0 / 16.0)), ("combine", 2.0 * HIDDEN)):
         phase_rows = chosen_rows.filter(pl.col("op_name") == f"alltoall_{phase}")
         ranks, tokens, milliseconds = _columns(phase_rows, "moe_ep_size", "num_tokens", "latency")
-        candidates = _start_and_rate(tokens * TOP_K * (1.0 - 1.0 / ranks) * row_bytes)
+        candidates = _rate_candidates(tokens * TOP_K * (1.0 - 1.0 / ranks) * row_bytes)
         start_values = {"start": 2e-5, "rate": 5e11}
         parts.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, start_values))
     return parts
@@ -397,15 +406,15 @@ def _sparse_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     heads, batch, isl, latency_ms = _columns(long_rows, "num_heads", "batch_size", "isl", "latency")
     is_glm = long_rows["architecture"].str.starts_with("Glm").to_numpy()
     has_indexer = ~long_rows["op_name"].str.contains("skip").to_numpy()
-    hidden, query, key, value, index_heads = (
+    hidden, q_lora, key_dim, value_dim, index_heads = (
         np.where(is_glm, *widths)
         for widths in ((6144.0, 7168.0), (2048.0, 1536.0), (192.0, 128.0), (256.0, 128.0),
                         (32.0, 64.0))
     )  # fmt: skip
     tokens, pairs = batch * isl, batch * isl * 0.5 * (isl + 1.0)
-    weight_values = hidden * (query + 576.0) + query * heads * (key + 64.0)
-    weight_values += heads * 512.0 * (key + value) + heads * value * hidden
-    weight_values += has_indexer * (query * index_heads * 128.0 + hidden * (128.0 + index_heads))
+    weight_values = hidden * (q_lora + 576.0) + q_lora * heads * (key_dim + 64.0)
+    weight_values += heads * 512.0 * (key_dim + value_dim) + heads * value_dim * hidden
+    weight_values += has_indexer * (q_lora * index_heads * 128.0 + hidden * (128.0 + index_heads))
     bytes_per_token = 576.0 * FORMATS[fmt].weight_bytes + (64.0 + 16.0) * (fmt != "bf16")
     moving_s = tokens * SELECTED * bytes_per_token / peaks.memory
     pairs_s = has_indexer * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
@@ -433,9 +442,10 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
     "gemm": _gemm_parts, "gemm_gqa": partial(_gemm_parts, has_scales=True), "mla": _mla_parts,
     "grouped": _grouped_parts, "contiguous": _contiguous_parts, "gqa": _gqa_parts,
     # Latent attention with 16 heads and more, and heads of 128 without a window.
-    "prefill_mla": partial(_prompt_core, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),
+    "prefill_mla": partial(
+        _prompt_core_parts, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),
     "prefill_gqa": partial(
-        _prompt_core, HEAD,
+        _prompt_core_parts, HEAD,
         LONG & (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16"),
     ),
@@ -445,9 +455,10 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
         (pl.col("batch_size") * pl.col("isl") <= 128) & (pl.col("num_heads").cast(pl.Int64) == 128)
     ))],
     # All-reduces in a graph; all-gathers and reduce-scatters, half an all-reduce each.
-    "collective": partial(_collective, pl.col("kernel_source").str.ends_with("graph"), 2.0, 4e-6),
+    "collective": partial(
+        _collective_parts, pl.col("kernel_source").str.ends_with("graph"), 2.0, 4e-6),
     "gather": partial(
-        _collective, pl.col("op_name").is_in(["all_gather", "reduce_scatter"])
+        _collective_parts, pl.col("op_name").is_in(["all_gather", "reduce_scatter"])
         & (pl.col("nccl_dtype") == "half"), 1.0, 1e-5,
     ),
 }  # fmt: skip

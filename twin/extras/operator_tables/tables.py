@@ -72,7 +72,7 @@ def _tables_of_file(file: Path) -> Iterator[Table]:
     if columns >= PROFILE:
         frame, columns = _gemm_rows(frame), OPERATORS["gemm"]
     by_name = [operator for name, operator in NAMED.items() if file.name.startswith(name)]
-    by_columns = [operator for operator, needed in OPERATORS.items() if columns >= needed]
+    by_columns = [operator for operator, required in OPERATORS.items() if columns >= required]
     if not by_name + by_columns:
         return
     operator = (by_name + by_columns)[0]

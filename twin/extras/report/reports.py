@@ -48,7 +48,7 @@ LEDGER_MOST = 400  # rows of what was not simulated that are listed; the rest is
 
 
 def run_report(run: Run) -> str:
-    """HTML of a run's report; charts need its tables `TABLES`, and are left out without them."""
+    """HTML of a run's report; without the tables `TABLES` of the run it has no charts."""
     s, summary = run.scenario, run.summary
     state_text = STATES.get(str(summary.get("steady_state")), "")
     remarks = [f"{s.horizon_s:g} s simulated, the first {s.warmup_s:g} s left out of the figures"]
@@ -62,17 +62,17 @@ def run_report(run: Run) -> str:
     if charts:
         body += [tag("h2", "How it went"), tag("div", *charts, cls="charts")]
     body += _operator_bars(run.tables.get("operators"))
-    rows = [
+    figure_rows = [
         (m.label, as_text(m.key, summary[m.key]), _slo_text(m, run), m.help)
-        for m in METRICS.values()
-        if m.shows("table", summary.get(m.key), s)
-    ]
-    figures = table(("Figure", "Value", "SLO", "What it counts"), rows, right=(1,), of_text=(0, 3))
-    body += [tag("h2", "Figures"), fold(f"All {len(rows)} figures", figures)]
+        for m in METRICS.values() if m.shows("table", summary.get(m.key), s)
+    ]  # fmt: skip
+    heads = ("Figure", "Value", "SLO", "What it counts")
+    figure_table = table(heads, figure_rows, numbers=(1,), texts=(0, 3))
+    body += [tag("h2", "Figures"), fold(f"All {len(figure_rows)} figures", figure_table)]
     body += [tag("p", note, cls="soft") for note in run.notes]
     law_rows = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
     laws_held = sum(bool(c["ok"]) for c in run.checks)
-    laws_table = table(("Law", "", ""), law_rows, of_text=(0, 2))
+    laws_table = table(("Law", "", ""), law_rows, texts=(0, 2))
     body.append(fold(f"{laws_held} of {len(law_rows)} laws hold", laws_table))
     digests_line = tag(
         "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
@@ -90,21 +90,20 @@ def _slo_text(metric: Metric, run: Run) -> str:
 
 
 def _time_charts(windows: pl.DataFrame | None) -> Iterable[Part]:
-    """Yield charts of tokens/s and of numbers of requests over simulated time."""
+    """Yield charts of tokens/s and of numbers of requests, by a run's table of time windows."""
     if windows is None or not windows.height:
         return
-    charts = {
+    contents = {
         "Tokens": ("tokens/s", {"output": "output_tokens_per_s", "input": "input_tokens_per_s"}),
         "Requests": ("at a time", {"in decode": "decode_running",
                                   "wait for prefill": "prefill_queue"}),
     }  # fmt: skip
-    for title, (unit, columns) in charts.items():
-        series = [
-            Series(name, averaged_points(windows["t_s"], windows[column]), colour)
-            for colour, (name, column) in enumerate(columns.items())
+    for title, (unit, columns) in contents.items():
+        if series := [
+            Series(label, averaged_points(windows["t_s"], windows[column]), colour)
+            for colour, (label, column) in enumerate(columns.items())
             if column in windows.columns and windows[column].fill_null(0).max()
-        ]
-        if series:
+        ]:
             yield plot(title, series, "time, s", unit)
 
 
@@ -117,7 +116,7 @@ def averaged_points(x: pl.Series, y: pl.Series) -> Sequence[Point]:
 
 
 def _latency_charts(run: Run) -> Iterable[Part]:
-    """Yield a chart for TTFT and one for TPOT: cumulative share of requests, and the SLO."""
+    """Yield charts of TTFT and of TPOT: the share of requests (%) up to each value, and the SLO."""
     requests, scenario = run.tables.get("requests"), run.scenario
     if requests is None or not requests.height:
         return
@@ -125,7 +124,7 @@ def _latency_charts(run: Run) -> Iterable[Part]:
     is_counted = (finish_s >= scenario.warmup_s) & (first_token_s > 0.0)
     ttft_s = (first_token_s - requests["arrival_s"].to_numpy())[is_counted]
     tpot_ms = 1e3 * tpot_s(requests)[is_counted]
-    for title, latencies, unit, limit, colour in (
+    for title, latencies, unit, slo_limit, colour in (
         ("TTFT", ttft_s, "s", scenario.slo.ttft_s, 0),
         ("TPOT", tpot_ms[np.isfinite(tpot_ms)], "ms", scenario.slo.tpot_ms, 2),
     ):
@@ -133,15 +132,14 @@ def _latency_charts(run: Run) -> Iterable[Part]:
             fractions = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
             quantiles = np.quantile(latencies, fractions)
             points = list(zip(quantiles.tolist(), (100 * fractions).tolist(), strict=True))
-            drawn_limit = (
-                limit if has_one_slo(scenario) and limit < LIMIT_NEAR * points[-1][0] else None
-            )
+            is_near = slo_limit < LIMIT_NEAR * points[-1][0]
+            drawn_limit = slo_limit if has_one_slo(scenario) and is_near else None
             yield plot(f"{title} up to p99", [Series("", points, colour)], f"{title}, {unit}",
                        "% of requests", limit=drawn_limit, y_most=100.0)  # fmt: skip
 
 
 def _operator_bars(operators: pl.DataFrame | None) -> Iterable[Part]:
-    """Yield for each phase a heading and bars: the operators that take most of an iteration."""
+    """Yield a heading and bars for each phase: the operators that take most of an iteration."""
     if operators is None or not operators.height:
         return
     for phase in operators["phase"].unique(maintain_order=True):
@@ -176,7 +174,7 @@ def scenario_section(scenario: Scenario) -> Part:
 
 
 def plan_report(plan: Plan, answer: Row) -> str:
-    """HTML of a plan's report: its answer, ranking, limits to relax and all deployments."""
+    """HTML of the report on a plan's answer: sentences, ranking, limits to relax, deployments."""
     sentences = [s for s in answer_sentences(dict(answer)) if s]
     body: list[Part] = [tag("p", plan.scenario.name, ": ", plan_sentence(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in sentences[1:]]
@@ -184,9 +182,10 @@ def plan_report(plan: Plan, answer: Row) -> str:
         equality_text = tag("p", f"{equality_note(ranked_rows)}. Five seeds each.", cls="soft")
         body += [tag("h2", "Ranking"), _ranking_table(plan, ranked_rows), equality_text]
     if answer["relaxations"]:
-        limits = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relax_rows(answer["relaxations"])]
-        cells = [list(row.values()) for row in limits]
-        body += [tag("h2", "What would have to give"), table(list(limits[0]), cells, right=(4,))]
+        limit_rows = relax_rows(answer["relaxations"])
+        cells = [list((row | {"NPUs": f"{row['NPUs']:,}"}).values()) for row in limit_rows]
+        limit_table = table(list(limit_rows[0]), cells, numbers=(4,))
+        body += [tag("h2", "What would have to give"), limit_table]
     body += [tag("h2", "Throughput against speed"), _front_chart(answer)]
     body += [_deployment_section(row) for row in ranked_rows]
     if answer["tornado"]:
@@ -210,13 +209,13 @@ def plan_report(plan: Plan, answer: Row) -> str:
 
 
 def _ranking_table(plan: Plan, rows: Sequence[Row]) -> Part:
-    """The table of ranked deployments: figures, and the state after each loss of the plan."""
+    """HTML table of ranked deployments: figures, and the state after each loss of the plan."""
     loss_heads = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
     cost_key = "cost_per_million_tokens"  # none without one of an NPU-hour
     has_cost = any(row["summary"].get(cost_key) is not None for row in rows)
     heads = ["", "Deployment", "NPUs", "tokens/s per NPU", "TPOT", "TTFT p99", "Headroom", "Power",
              *(["Cost"] if has_cost else []), "Held back by", *loss_heads]  # fmt: skip
-    cells = [
+    cell_rows = [
         (f"{r['rank']}{NO_BREAK + '=' if r['equal_to_first'] else ''}",
          brief_text(dict(r["settings"])),
          f"{r['npus']:,}", amount(r["summary"]["tokens_per_s_per_npu"], "rate"),
@@ -227,23 +226,22 @@ def _ranking_table(plan: Plan, rows: Sequence[Row]) -> Part:
          r["held_back_by"], *(_loss_element(r["losses"].get(loss, {})) for loss in plan.survives))
         for r in rows
     ]  # fmt: skip
-    return table(heads, cells, right=range(2, 8 + has_cost), of_text=(1,))
+    return table(heads, cell_rows, numbers=range(2, 8 + has_cost), texts=(1,))
 
 
 def _loss_element(state: Row) -> Part:
-    """State of a deployment after the loss of an element, in words, coloured as good or bad."""
+    """HTML text, coloured good or bad, on whether a deployment meets the SLO after a loss."""
     return tag("span", loss_text(state), cls="good" if state.get("status") == "feasible" else "bad")
 
 
 def _deployment_section(row: Row) -> Part:
-    """A ranked deployment, folded: margins, next step, losses, and the command that runs it."""
+    """HTML section of a ranked deployment: margins, next step, losses, the command to run it."""
     set_options = (f"--set {shlex.quote(f'{path}={v}')}" for path, v in row["settings"].items())
     command = " ".join(["python -m twin run SCENARIO", *set_options])
     margin_rows = [
-        (label, amount(margin, kind, unit))
-        for key, (label, kind, unit) in MARGINS.items()
+        (label, amount(margin, kind, unit)) for key, (label, kind, unit) in MARGINS.items()
         if (margin := row["margins"].get(key)) is not None
-    ]
+    ]  # fmt: skip
     loss_rows = [
         (LOSSES.get(loss, loss), state_after.get("element", ""), _loss_element(state_after),
          state_after.get("reason", ""))
@@ -252,7 +250,7 @@ def _deployment_section(row: Row) -> Part:
     return fold(
         f"{row['rank']}. {brief_text(dict(row['settings']))}",
         *([tag("p", "Next step: ", row["next_step"])] if row["next_step"] else []),
-        table(("Margin", "Value"), margin_rows, right=(1,)),
+        table(("Margin", "Value"), margin_rows, numbers=(1,)),
         *([table(("Loss", "Element", "After it", ""), loss_rows)] if loss_rows else []),
         tag("p", "SCENARIO is the question below, as a preset or a file:", cls="soft"),
         tag("pre", command),
@@ -260,7 +258,7 @@ def _deployment_section(row: Row) -> Part:
 
 
 def _front_chart(answer: Row) -> Part:
-    """The chart of tokens/s for one user against tokens/s per NPU, simulated and published."""
+    """Chart of output tokens/s per NPU over those of one user, by simulation and as published."""
     rank_by_key = {row["key"]: str(row["rank"]) for row in answer["ranked"]}
     decoding_points = [p for p in answer["front"] if p["tokens_per_s_per_user"]]
     front_points = sorted((p for p in decoding_points if p["on_front"]), key=_user_speed)
@@ -269,7 +267,7 @@ def _front_chart(answer: Row) -> Part:
         if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 
     def series_of_points(name: str, rows: Sequence[Row], colour: int, joined: bool) -> Series:
-        """A series of simulated deployments, with their ranks and settings as texts."""
+        """Simulated deployments as a chart's series, labelled by rank, with settings on hover."""
         return Series(
             name, [(_user_speed(p), p["tokens_per_s_per_npu"]) for p in rows], colour, joined, True,
             [rank_by_key.get(p["key"], "") for p in rows],
@@ -287,14 +285,14 @@ def _front_chart(answer: Row) -> Part:
 
 
 def _user_speed(point: Row) -> float:
-    """Tokens/s for one user of a deployment."""
+    """Output tokens/s that one user gets from a deployment, by its row of the answer."""
     return float(point["tokens_per_s_per_user"])
 
 
 def _deployment_list(answer: Row) -> Iterable[Part]:
-    """Yield counts of deployments by state, and tables of those simulated and only priced."""
-    by_state = {k: n for k, n in answer["counts"].items() if k != "simulations"}
-    yield tag("p", "; ".join(f"{k}: {n:,}" for k, n in by_state.items()), ".", cls="soft")
+    """Yield the numbers of deployments by state, and tables of simulated and of priced ones."""
+    counts = [f"{state}: {n:,}" for state, n in answer["counts"].items() if state != "simulations"]
+    yield tag("p", "; ".join(counts), ".", cls="soft")
     simulated_rows = [row for row in answer["ledger"] if row["simulated"]]
     ranked_rows = sorted(simulated_rows, key=lambda row: row["rank"] or len(simulated_rows))
     yield fold(f"{len(simulated_rows):,} that were simulated", _deployments_table(ranked_rows))
@@ -305,12 +303,12 @@ def _deployment_list(answer: Row) -> Iterable[Part]:
 
 
 def _deployments_table(rows: Sequence[Row]) -> Part:
-    """The table of deployments: rank, settings, NPUs, status, number of simulations, reason."""
-    cells = [
+    """HTML table of deployments: rank, settings, NPUs, status, number of simulations, reason."""
+    cell_rows = [
         (str(row["rank"] or ""),
          brief_text(dict(row["settings"])) + (" (the scenario's own)" if row["own"] else ""),
          f"{row['npus']:,}", row["status"], str(len(row["simulated"]) or ""), row["reason"])
         for row in rows
     ]  # fmt: skip
     column_heads = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
-    return table(column_heads, cells, right=(2, 4), of_text=(1, 5))
+    return table(column_heads, cell_rows, numbers=(2, 4), texts=(1, 5))

@@ -17,8 +17,8 @@ from twin.ui.show import download, file_name
 def draw_run_download(store: Store, row: RunRow, scenario: Scenario) -> None:
     """Draw a button that downloads the run as one HTML file."""
     st.caption("One HTML file with figures and charts, which opens without the twin and a network.")
-    file = f"{file_name(scenario.name, fallback='report')[:60]}.html"
-    download("HTML", partial(stored_report, store, row, scenario), file, "download-report")
+    html_name = f"{file_name(scenario.name, fallback='report')[:60]}.html"
+    download("HTML", partial(stored_report, store, row, scenario), html_name, "download-report")
 
 
 def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
@@ -32,5 +32,5 @@ def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
 
 def draw_plan_download(plan: Plan, answer: Mapping[str, Any]) -> None:
     """Draw a button that downloads the plan's answer as one HTML file."""
-    file = f"plan-{file_name(plan.scenario.name, fallback='report')[:60]}.html"
-    download("Report (HTML)", lambda: plan_report(plan, answer).encode(), file, "plan-report")
+    html_name = f"plan-{file_name(plan.scenario.name, fallback='report')[:60]}.html"
+    download("Report (HTML)", lambda: plan_report(plan, answer).encode(), html_name, "plan-report")

@@ -25,14 +25,15 @@ SAMPLED = (
 
 @dataclass(slots=True)
 class _Client:
-    """One client's windows f8[w, 3] (start, rate, shape), patterns, and length tables."""
+    """One client: its windows (start s, req/s, shape, code in PATTERNS), and by field of FIELDS its
+    length tables (start s, tokens f8[k], cumulative probabilities f8[k])."""
 
     windows: list[tuple[float, float, float, int]] = field(default_factory=list)
     lengths: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = field(default_factory=dict)
 
 
 def read_servegen(reading: Reading) -> Columns:
-    """The requests of ServeGen's files as columns; raises TraceError if a client lacks a file."""
+    """Columns of requests drawn from ServeGen's files; raises TraceError if a client lacks one."""
     label, client_by_number = reading.label, dict[int, _Client]()
     for piece in reading.pieces():
         if name_match := PIECE_NAME.search(piece.name):
@@ -60,10 +61,10 @@ FORMAT = Format(
 def _client_windows(piece: Piece) -> list[tuple[float, float, float, int]]:
     """(start s, req/s, shape, code in PATTERNS) of each window of a client. Raises TraceError."""
     windows: list[tuple[float, float, float, int]] = []
-    for number, line in enumerate(text_of(piece).split("\n"), 1):
+    for line_number, line in enumerate(text_of(piece).split("\n"), 1):
         if not line.strip():
             continue
-        location = f"{piece.name} line {number}"
+        location = f"{piece.name} line {line_number}"
         cells = line.strip().split(",")
         if len(cells) != 6:
             raise TraceError(
@@ -91,24 +92,25 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
     json_windows = decode_json(text_of(piece), piece.name, "an object of windows")
     if type(json_windows) is not dict or not json_windows:
         raise TraceError(f"{piece.name} is not an object of windows")
-    windows: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {side: [] for side in FIELDS}
-    for begin in json_windows:
-        if not str(begin).isdecimal() or type(json_windows[begin]) is not dict:
-            raise TraceError(f"{piece.name}: window {begin[:20]!r} must be a start in seconds")
-    for begin in sorted(json_windows, key=int):
+    tables: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {side: [] for side in FIELDS}
+    for start_text in json_windows:
+        if not str(start_text).isdecimal() or type(json_windows[start_text]) is not dict:
+            raise TraceError(f"{piece.name}: window {start_text[:20]!r} must be a start in seconds")
+    for start_text in sorted(json_windows, key=int):
         for side in FIELDS:
-            lengths_text = json_windows[begin].get(side)
-            location = f"{piece.name} window {begin} {side}"
+            lengths_text = json_windows[start_text].get(side)
+            location = f"{piece.name} window {start_text} {side}"
             if type(lengths_text) is not str:
                 raise TraceError(f"{location} must be a text like {{45: 0.01, 46: 0.02}}")
             tokens, chances = _lengths_and_chances(lengths_text, location)
             if chances.sum() > 0:
-                windows[side].append((float(begin), tokens, np.cumsum(chances) / chances.sum()))
-    return windows
+                tables[side].append((float(start_text), tokens, np.cumsum(chances) / chances.sum()))
+    return tables
 
 
 def _lengths_and_chances(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens f8[k], probabilities f8[k]) of text like '{45: 0.01}'. where: for errors."""
+    """(tokens f8[k], probabilities f8[k]) of a text like '{45: 0.01}'; where: its place in the
+    file, for the message. Raises TraceError."""
     if not (pairs := text.strip(" {}\n")):
         return np.zeros(0), np.zeros(0)  # a window without requests
     try:
@@ -122,29 +124,30 @@ def _lengths_and_chances(text: str, where: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def _sampled_columns(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
-    """Requests of all clients as columns, drawn by SEED; raises TraceError beyond `most_rows`."""
+    """Requests of all clients (by number) as columns, drawn by SEED. Raises TraceError for more
+    than `most_rows` requests; name: of the files, for its message."""
     client_times_s, request_count = [np.zeros(0)], 0
     lengths_by_field = {name: [np.zeros(0, np.int64)] for name in FIELDS}
     for client_number, client in sorted(clients.items()):
-        stream = f"servegen/{client_number}"
+        stream_name = f"servegen/{client_number}"
         window_s = min(np.diff([window[0] for window in client.windows]), default=DAY_S)
         arrivals_s = []
-        for k, (start_s, req_per_s, shape, pattern) in enumerate(client.windows):
+        for index, (start_s, req_per_s, shape, code) in enumerate(client.windows):
             if (window_requests := round(req_per_s * window_s)) == 0:
                 continue
             if (request_count := request_count + window_requests) > most_rows:
                 raise TraceError(
                     f"{name} stands for more than {most_rows:,} requests: keep some of its clients"
                 )
-            places = np.empty(window_requests)  # in the window, from 0 to 1
-            _draw_times(stream_key(SEED, f"{stream}/arrivals/{k}"), pattern, shape, places)
-            arrivals_s.append(start_s + window_s * places)
+            fractions = np.empty(window_requests)  # of the window that has passed
+            _draw_times(stream_key(SEED, f"{stream_name}/arrivals/{index}"), code, shape, fractions)
+            arrivals_s.append(start_s + window_s * fractions)
         if arrivals_s:
             client_times_s.append(np.concatenate(arrivals_s))
-            for side, drawn_lengths in lengths_by_field.items():
-                random_key = stream_key(SEED, f"{stream}/{side}")
-                client_lengths = client.lengths[side]
-                drawn_lengths.append(_drawn_lengths(client_lengths, client_times_s[-1], random_key))
+            for column, drawn_lengths in lengths_by_field.items():
+                random_key = stream_key(SEED, f"{stream_name}/{column}")
+                client_lengths = client.lengths[column]
+                drawn_lengths.append(_lengths_at(client_lengths, client_times_s[-1], random_key))
     all_times_s = np.concatenate(client_times_s)
     return Columns(
         ticks=all_times_s, ticks_per_s=1.0, in_order=False,
@@ -156,8 +159,9 @@ def _sampled_columns(name: str, clients: dict[int, _Client], most_rows: int) -> 
 
 @lazy_entry
 def _draw_times(key: np.uint64, pattern_code: int, shape: float, times: np.ndarray) -> None:
-    """Draw `times` f8[n], sorted, in (0, 1), from random stream `key`: n + 1 gaps, scaled to sum 1.
-    pattern_code: a value of PATTERNS; shape: of its gamma or Weibull distribution."""
+    """Fill `times` f8[n] with sorted times in (0, 1) whose n + 1 gaps, scaled to sum 1, are drawn
+    from random stream `key`. pattern_code: distribution of the gaps, a value of PATTERNS; shape:
+    its parameter, if it is gamma or Weibull."""
     sum_of_gaps = 0.0
     for i in range(times.size + 1):
         if pattern_code == 1:
@@ -172,7 +176,7 @@ def _draw_times(key: np.uint64, pattern_code: int, shape: float, times: np.ndarr
         times[i] = times[i] / sum_of_gaps if sum_of_gaps > 0.0 else 0.5
 
 
-def _drawn_lengths(
+def _lengths_at(
     windows: list[tuple[float, np.ndarray, np.ndarray]], times: np.ndarray, key: np.uint64
 ) -> np.ndarray:
     """Lengths i8[n] in tokens at sorted times f8[n] (s), drawn from random stream `key` out of the
@@ -181,8 +185,8 @@ def _drawn_lengths(
     window_of_time = np.maximum(np.searchsorted(starts_s, times, side="right") - 1, 0)
     lengths = np.empty(times.size, np.int64)
     begin = 0
-    for k, (_, window_lengths, cumulative) in enumerate(windows):
-        end = int(np.searchsorted(window_of_time, k, side="right"))
+    for index, (_, window_lengths, cumulative) in enumerate(windows):
+        end = int(np.searchsorted(window_of_time, index, side="right"))
         _draw_lengths(window_lengths, cumulative, key, begin, lengths[begin:end])
         begin = end
     return lengths

@@ -158,12 +158,10 @@ with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows)
         missed = st.toggle("Only outside their bar", key="missed", bind="query-params")
         looked_for = st.text_input("Search", key="rows-search", placeholder="EP256", width=200)
     shown = [
-        row
-        for row in answers
-        if regime in ("All", row["regime"])
-        and (row["outside"] or not missed)
-        and looked_for.lower() in " ".join(str(row[name]) for name in SEARCHED).lower()
-    ]
+        row for row in answers
+        if regime in ("All", row["regime"]) and (row["outside"] or not missed)
+        and looked_for.lower() in " ".join(str(row[field]) for field in SEARCHED).lower()
+    ]  # fmt: skip
     table_key = f"rows:{regime}:{missed}:{looked_for}"
     number = st.column_config.NumberColumn
     cells = proof.row_table(shown, scenario_links(facts.digest))

@@ -3,8 +3,11 @@
 from collections import OrderedDict
 
 import numpy as np
+import pytest
 
 from tests.engine.small import recorded, small
+from twin.engine.build import build_world
+from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.demands import dram
 from twin.lab.ask import with_trace
@@ -92,3 +95,18 @@ def test_each_prompt_hits_what_an_lru_has_when_its_prefill_begins():
         in_order += BLOCK * at_once.hit_blocks(chain)
         at_once.keep(chain)
     assert in_order > 0 and hits.sum() not in (0, in_order)
+
+
+@pytest.mark.parametrize("scope", ["shared", "local"])
+def test_a_machine_without_a_memory_pool_has_an_empty_row_for_all_that_look_one_up(scope):
+    """Instances look up how many blocks their pool has, also where there is none: no row may lie
+    outside the columns."""
+    settings = {
+        "supernode.supernodes": 2, "router.front": "least_loaded", "memory_pool.scope": scope,
+        "memory_pool.enabled": False,
+    }  # fmt: skip
+    world = build_world(set_up(small(settings), load_facts(), None))
+    rows = (int(world.prefill.pool.max()) + 1) * world.settings.namespaces
+    assert rows == 2
+    assert world.pool.used.size == world.ssd.used.size == rows
+    assert not world.pool.capacity.any()

@@ -134,13 +134,13 @@ def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = 
     """An empty tier (DRAM or SSD) of the memory pools, of `blocks` KV blocks each (0 if no instance
     is in `prefill`), divided among namespaces; SSD is LRU unless blocks have a time to live."""
     pool = setup.scenario.memory_pool
+    row_count = max(setup.memory_pools, 1) * len(setup.quotas)
     if not pool.enabled or not prefill:
-        return empty_pool(1, 1, 0)
-    pool_count = setup.memory_pools
+        return empty_pool(row_count, 1, 0)
     policy_name = "lru" if ssd and pool.policy != "ttl" else pool.policy
-    capacities = np.tile([int(blocks * quota) for quota in setup.quotas], pool_count)
+    capacities = np.tile([int(blocks * quota) for quota in setup.quotas], setup.memory_pools)
     block_count = max(setup.requests.blocks, 1)
-    return empty_pool(capacities.size, block_count, capacities, policy_name, float(pool.ttl_s))
+    return empty_pool(row_count, block_count, capacities, policy_name, float(pool.ttl_s))
 
 
 def _costs_at_start(setup: Setup, sizes: dict[str, int]) -> c.Costs:

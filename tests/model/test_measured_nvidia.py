@@ -169,6 +169,8 @@ def test_experts_of_one_rank_are_the_kernel_of_tokens_that_nobody_sends(facts):
         ("qwen3-235b", "fp8", "tensorrt-llm-1-3", "kernels.trtllm.latest.fused.fp8"),
         ("kimi-k2", "w4a16", "sglang-0-5", "operators.fused.w4a16"),
         ("kimi-k2", "w4a16", "vllm-0-24", "kernels.vllm.latest.fused.w4a16"),
+        ("kimi-k2", "w4a16", "vllm-0-24-flashinfer-int4", "operators.fused.w4a16"),
+        ("qwen3-235b", "fp8", "vllm-0-24-flashinfer-int4", "kernels.vllm.latest.fused.fp8"),
         ("gpt-oss-120b", "mxfp4", "plain", "operators.fused.mxfp4"),
     ],
 )

@@ -20,7 +20,14 @@ from twin.model.shape import ModelError
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
 NO_EFFICIENCY = ("exchange", "collective", "eager")  # of a chip's tables: networks, and its host
 PLAIN = "plain"  # the machine's own figures, no stack's
-ABOUT = ("base", "release", "family", "kernels", "month")  # of a stack, besides its figures
+ABOUT = (
+    "base",
+    "release",
+    "family",
+    "kernels",
+    "of_chip",
+    "month",
+)  # of a stack, besides its figures
 # Figures of an Efficiency by their names in a chip's tables, and what is a text there.
 TEXTS = ("peak", "serves")
 FIGURES = {n: n for n in ("compute", "bandwidth", "tile_small", "tile_large", "power", "edge")}
@@ -262,10 +269,18 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     """Efficiency of a chip's operators with a stack's kernel libraries, by the name of the
     `operators` fact that each replaces. A stack names its `kernels` and the `month` of its release;
     a chip has facts of each library up to some months. The first facts of a month not before the
-    stack's are used, and the latest (LATEST) if the stack names no month."""
+    stack's are used, and the latest (LATEST) if the stack names no month. A stack that names a base
+    has the base's libraries, but for the operators that it takes as the chip has them: `of_chip`."""
     entries = facts.group(f"stacks.{stack}")
     if "kernels" not in entries:
-        return kernel_facts(facts, str(entries["base"].value), chip) if "base" in entries else {}
+        if "base" not in entries:
+            return {}
+        base_facts = kernel_facts(facts, str(entries["base"].value), chip)
+        chip_operators = tuple(entries["of_chip"].value) if "of_chip" in entries else ()
+        return {
+            name: fact for name, fact in base_facts.items()
+            if not name.split(".operators.")[1].startswith(chip_operators)
+        }  # fmt: skip
     month = str(entries["month"].value) if "month" in entries else LATEST
     kernel_table: dict[str, Fact] = {}
     measured_chip = chip_of_tables(facts, chip)

@@ -434,7 +434,9 @@ class Deployment(Section):
             "sglang-0-5-6": "SGLang on NVIDIA, 0.5.6 and 0.5.7, winter of 2026",
             "sglang-0-5": "SGLang on NVIDIA, 0.5.10 to 0.5.14",
             "vllm-0-10": "vLLM on NVIDIA, 0.8 to 0.10, spring and summer of 2025",
-            "vllm-0-24": "vLLM on NVIDIA, 0.24", "tensorrt-llm-1-3": "TensorRT-LLM, 1.3",
+            "vllm-0-24": "vLLM on NVIDIA, 0.24",
+            "vllm-0-24-flashinfer-int4": "vLLM on Blackwell, 0.24, FlashInfer's INT4 experts",
+            "tensorrt-llm-1-3": "TensorRT-LLM, 1.3",
             "tensorrt-llm": "TensorRT-LLM, unknown release, summer of 2025",
             "tensorrt-llm-streaming": "TensorRT-LLM, streaming, unknown release, summer of 2025",
         },  # fmt: skip

@@ -269,8 +269,8 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     """Efficiency of a chip's operators with a stack's kernel libraries, by the name of the
     `operators` fact that each replaces. A stack names its `kernels` and the `month` of its release;
     a chip has facts of each library up to some months. The first facts of a month not before the
-    stack's are used, and the latest (LATEST) if the stack names no month. A stack that names a base
-    has the base's libraries, but for the operators that it takes as the chip has them: `of_chip`."""
+    stack's are used, and the latest (LATEST) if the stack names no month. A stack with a base has
+    the base's libraries, except for the operators of `of_chip`: these are the chip's own."""
     entries = facts.group(f"stacks.{stack}")
     if "kernels" not in entries:
         if "base" not in entries:

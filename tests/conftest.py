@@ -70,6 +70,7 @@ SHARED = {
     "deployment: Page": "a dashboard and a browser",
     "lab.plan.small": "a plan",
     "evidence(": "the judged rows",
+    "coverages(": "the judged rows",
     "docs.make import": "the judged rows",
     "import covered": "the judged rows",
     "nodes(path)": "the syntax trees of all files",

@@ -7,7 +7,7 @@ import pytest
 from tests.draws import some
 from tests.lab.searched import ends_soon
 from tests.laws.advice import LITE, varied
-from twin.engine.codes import REASONS, TOO_LATE
+from twin.engine.codes import ABOVE_CONCURRENCY, ABOVE_RATE, REASONS, TOO_LATE
 from twin.lab.explain import explain as engine
 from twin.lab.explain.capacity import Capacity
 from twin.lab.explain.causes import CAUSES, is_possible
@@ -187,15 +187,27 @@ def test_every_cause_says_in_the_imperative_what_to_do_about_it():
         assert "Try" not in known.advice
 
 
+LIMITS = [
+    ({"admission.rate_req_per_s": 10.0}, "10 requests/s", "Rate limit: none"),
+    ({"admission.in_flight": 2}, "2 requests at a time", "Concurrency limit: none"),
+    ({"tenants": [{"name": "one", "rate_req_per_s": 9.0}, {"name": "two"}]},
+     "9 requests/s of one", "Limits of tenants: none"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("limits", "named", "reads"), LIMITS)
+def test_every_limit_has_its_words_and_its_change(short_of_servers, limits, named, reads):
+    code = ABOVE_CONCURRENCY if "admission.in_flight" in limits else ABOVE_RATE
+    view = View(with_overrides(short_of_servers, limits), load_facts(), GOOD, None, {},
+                refused={REASONS[code]: 0.5})  # fmt: skip
+    (change,) = CAUSES["admission"].changes(view)
+    assert (change.named, changes_text(change.settings)) == (named, reads)
+
+
 @pytest.mark.parametrize(
     ("limits", "named", "reads"),
-    [
-        ({"admission.rate_req_per_s": 10.0}, "10 requests/s", "Rate limit: none"),
-        ({"admission.in_flight": 2}, "2 requests at a time", "Concurrency limit: none"),
-        ({"tenants": [{"name": "one", "rate_req_per_s": 9.0}, {"name": "two"}]},
-         "9 requests/s of one", "Limits of tenants: none"),
-    ],
-)  # fmt: skip
+    some([LIMITS[1]], LIMITS[0], LIMITS[2]),
+)
 def test_a_limit_that_refuses_requests_is_named_and_removed(short_of_servers, limits, named, reads):
     limited = with_overrides(short_of_servers, {"front_end.api_servers": 8} | limits)
     answer = explained(limited, load_facts())

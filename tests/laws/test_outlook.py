@@ -26,10 +26,16 @@ from twin.steady import Priced
 from twin.workload.requests import WorkloadError
 
 QUICK = presets()[0].scenario
+# A mixed instance whose population a formula follows in a tenth of a second.
+FEW = {"deployment__colocated__npus_per_instance": 16}
+
+
+def scenario_of(**fields):
+    return with_overrides(QUICK, {k.replace("__", "."): v for k, v in fields.items()})
 
 
 def of(**fields):
-    return found_for(with_overrides(QUICK, {k.replace("__", "."): v for k, v in fields.items()}))
+    return found_for(scenario_of(**fields))
 
 
 @cache
@@ -61,7 +67,7 @@ def test_the_load_that_keeps_the_slo_keeps_it_and_no_more():
 def test_a_trace_of_one_request_is_priced_as_many_of_its_kind(mode):
     one, many = (made_trace(times, np.full(times.size, 4096), np.full(times.size, 512))
                  for times in (np.zeros(1), np.arange(4000.0)))  # fmt: skip
-    scenario = with_overrides(QUICK, {"deployment.mode": mode})
+    scenario = scenario_of(deployment__mode=mode, **FEW)
     found = [
         outlook(Priced(with_trace(scenario, each), load_facts(), each)) for each in (one, many)
     ]
@@ -112,11 +118,7 @@ def test_answers_of_a_few_tokens_are_late_as_often_as_iterations_say():
     """An iteration of 60 ms gives two tokens and more: an answer of two takes one iteration and
     what it waits for it."""
     asked = {"slo__tpot_ms": 57.0, "deployment__decode__mtp_draft_tokens": 2}
-    law = attainment(
-        Priced(
-            with_overrides(QUICK, {k.replace("__", "."): v for k, v in asked.items()}), load_facts()
-        )
-    )
+    law = attainment(Priced(scenario_of(**asked), load_facts()))
     draw = random.Random(7)
     for answer in (2, 3, 5, 20):
         kept = 0
@@ -188,7 +190,7 @@ def test_iterations_with_and_without_prompts_make_answers_differ_as_the_formula_
 def test_answers_of_a_few_tokens_in_mixed_serving_have_an_outlook(answer):
     """A pass over so short lives holds fewer iterations than a stretch."""
     found = of(
-        deployment__mode="colocated", workload__output_tokens=answer,
+        deployment__mode="colocated", workload__output_tokens=answer, **FEW,
         workload__rate_req_per_s=20.0, slo__tpot_ms=500.0,
     )  # fmt: skip
     assert found.tpot_s is not None and found.tpot_s > 0.0
@@ -231,7 +233,7 @@ def test_the_wait_after_a_choice_by_load_is_that_of_simulated_instances(pool):
 @pytest.mark.parametrize("arrivals", ["poisson", "closed_loop"])
 def test_one_request_in_all_has_an_outlook(mode, arrivals):
     """A sample of one request has no gap between arrivals."""
-    found = of(workload__prompts=1, workload__arrivals=arrivals, deployment__mode=mode)
+    found = of(workload__prompts=1, workload__arrivals=arrivals, deployment__mode=mode, **FEW)
     assert found.slo_req_per_s > 0.0
 
 
@@ -304,10 +306,17 @@ def test_a_profile_without_load_is_one_sentence_by_formula_as_in_a_run():
             answer()
 
 
-@pytest.mark.parametrize("preset", ["ub-mesh-8192", "deepseek-service"])
-def test_the_mean_wait_near_full_prefill_is_that_of_queues_that_have_filled(preset):
+MANY_PREFILL = {"deployment.mode": "prefill_only", "deployment.prefill.instances": 24,
+                "workload.input_tokens": 512}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("preset", "fields"),
+    some([("quickstart", MANY_PREFILL), ("deepseek-service", {})], ("ub-mesh-8192", {})),
+)
+def test_the_mean_wait_near_full_prefill_is_that_of_queues_that_have_filled(preset, fields):
     """A full batch of each instance has more prompts than a short sample: 11,000 in a mesh."""
-    judged = attainment(Priced(scenario_named(preset), load_facts()))
+    judged = attainment(Priced(with_overrides(scenario_named(preset), fields), load_facts()))
     rate, copies = 0.9 * judged.max_rate, 320_000 // len(judged.prompts.fresh)
     all_waits_s = waits_s(judged.prompts.shuffled(copies), judged.pool, rate)
     filled_s = float(all_waits_s[len(all_waits_s) // 5 :].mean())
@@ -492,7 +501,9 @@ def test_a_prompt_goes_to_the_mixed_instance_that_begins_it_first(fields):
     assert outlook(priced).tpot_s == pytest.approx(run["tpot_s_mean"], rel=0.05)
 
 
-@pytest.mark.parametrize(("preset", "rate"), [("wires-dragonfly", 100.0), ("wires-torus", 50.0)])
+@pytest.mark.parametrize(
+    ("preset", "rate"), some([("wires-torus", 50.0)], ("wires-dragonfly", 100.0))
+)
 def test_exchanges_that_share_links_prolong_tokens_as_in_a_run(preset, rate):
     """A formula without them is 20 % short, and so was a run by 30 % too long in which each of the
     others sends all the time."""

@@ -24,8 +24,8 @@ ENDED = (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_WITH_COMPILE_ERRO
 class Tab:
     """A connection of one visitor, whose cookies a `requests` session holds."""
 
-    def __init__(self, url: str, cookies: requests.Session) -> None:
-        """Connect, as the page at `url` would."""
+    def __init__(self, url: str, cookies: requests.Session, page: str = "") -> None:
+        """Connect, as a page at `url` would."""
         self.hashes: dict[str, str] = {}
         self.states: dict[str, WidgetState] = {}
         self.elements: list[Element] = []
@@ -41,7 +41,7 @@ class Tab:
             max_size=None,
         )
         self.socket = self._opened.__enter__()
-        self.open("")
+        self.open(page)
 
     def __enter__(self) -> Tab:
         """Itself."""

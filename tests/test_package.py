@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import requests
 
 from tests.conftest import ROOT, free_port, wait_until_healthy
+from tests.protocol import Tab
 from twin.kernels.compiled import NUMBA_VARIABLE, OWN_VARIABLE, use_own_cache
 
 
@@ -60,8 +62,7 @@ def test_an_installed_twin_keeps_its_runs_in_the_users_home(site, tmp_path):
     assert not list(site.rglob("*.db"))
 
 
-@pytest.mark.browser
-def test_an_installed_twin_serves_its_dashboard(site, tmp_path, page):
+def test_an_installed_twin_serves_its_dashboard(site, tmp_path):
     port = free_port()
     log = (tmp_path / "log").open("wb")
     # The same sources are compiled in the clone's folder: that they can be is not asked here.
@@ -77,11 +78,11 @@ def test_an_installed_twin_serves_its_dashboard(site, tmp_path, page):
         stderr=subprocess.STDOUT,
     )
     try:
-        wait_until_healthy(f"http://localhost:{port}", server, tmp_path / "log")
-        page.goto(f"http://localhost:{port}/library")
-        page.get_by_role("heading", name="Library", level=1).first.wait_for()
-        page.goto(f"http://localhost:{port}/compare")  # Start would begin to simulate
-        page.get_by_role("heading", name="Compare", level=1).first.wait_for()
+        wait_until_healthy(url := f"http://localhost:{port}", server, tmp_path / "log")
+        with Tab(url, requests.Session(), "library") as tab:  # Start would begin to simulate
+            for page in ("Library", "Compare"):
+                titles = tab.open(page.lower()).of("heading")
+                assert page in [title.heading.body for title in titles]
     except Exception:
         server.send_signal(signal.SIGABRT)  # it says where each of its threads stands
         server.wait()

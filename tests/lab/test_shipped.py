@@ -46,7 +46,7 @@ def test_a_run_of_today_is_within_tolerance_and_is_written_the_same_twice(tmp_pa
     assert shipped.find_shipped(scenario, tmp_path / "a").stale
 
 
-@pytest.mark.parametrize("every", some([8], 1))
+@pytest.mark.parametrize("every", some([16], 1))
 def test_the_judged_rows_that_come_along_are_those_of_today(every):
     """Computed anew, to the last bit: others each time sources or figures change, all in `make
     long`. Bars of rows and the documents are held to what came along."""

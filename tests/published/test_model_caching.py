@@ -70,7 +70,7 @@ def test_a_cold_start_of_eight_instances(source: str, cold_s: float) -> None:
 @cache
 def switches(source: str) -> Run:
     """Eight models in turns on one instance's NPUs; every request finds them free."""
-    one = small(ONE | {"elastic.controller": "queue", "elastic.weights": source,
+    one = small(ONE | {"elastic.controller": "queue", "elastic.weights": source, "step_s": 0.1,
                        "workload.rate_req_per_s": 0.01, "horizon_s": 1500.0})  # fmt: skip
     row = {"deployment": one.deployment.model_dump(mode="json"), "elastic":
            one.elastic.model_dump(mode="json"), "workload": one.workload.model_dump(mode="json"),

@@ -7,8 +7,10 @@ from starlette.requests import Request
 from streamlit.web.server.server_util import get_cookie_secret
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 
+from tests.ui.stored_runs import done, scenario
 from twin.lab.runs.executor import Runner
 from twin.ui import access, session
+from twin.ui.pages import PAGES
 
 
 def test_a_laptop_asks_nobody(app):
@@ -32,6 +34,21 @@ def test_a_server_that_only_shows_keeps_no_run(app, store, monkeypatch):
     assert "keeps nothing" in app.toast[0].value
     assert store.runs.search().rows == []
     assert store.scenarios.search("Quick start · ").rows == []
+
+
+def test_a_server_that_only_shows_keeps_what_is_there_as_it_is(app, store, monkeypatch):
+    monkeypatch.setenv(access.VARIABLE, access.READ_ONLY)
+    run = done(store, scenario("Shown to all"))
+    before = store.runs.search().total, store.scenarios.search().total
+    app.switch_page(PAGES["run"].script)
+    app.query_params["run"] = run
+    assert "Shown to all" in app.run().title[0].value
+    app.query_params.clear()
+    app.switch_page(PAGES["library"].script).run()
+    app.session_state["table:Runs:All::1:0"] = {"selection": {"rows": [0]}}
+    app.run().button(key="delete-picked").click().run()
+    assert not app.exception
+    assert (store.runs.search().total, store.scenarios.search().total) == before
 
 
 def test_a_word_that_means_nothing_is_refused(app, monkeypatch):

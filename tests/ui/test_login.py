@@ -1,4 +1,4 @@
-"""A server whose visitors log in with OpenID Connect, and one that only shows: as they serve."""
+"""A server whose visitors log in with OpenID Connect, as it serves."""
 
 import json
 import os
@@ -220,19 +220,3 @@ def test_who_logs_out_is_a_stranger_again(server):
     cookies.get(server.url + way, timeout=PATIENCE_S, headers=own)
     with Tab(server.url, cookies) as tab:
         assert tab.button("Log in")
-
-
-def test_a_server_that_only_shows_keeps_what_is_there_as_it_is(tmp_path):
-    with served(tmp_path, access.READ_ONLY, free_port()) as server:
-        run = done(server.store, scenario("Shown to all"))
-        with Tab(server.url, requests.Session()) as tab:
-            before = server.store.runs.search().total, server.store.scenarios.search().total
-            assert "Shown to all" in tab.open("run", f"run={run}").text
-            long = with_overrides(small(), {"seed": 77})
-            tab.open("workload", f"s={pack_scenario(long)}").press("Run")
-            assert "keeps nothing" in tab.text
-            (table,) = tab.open("library").of("dataframe")
-            picked = {"selection": {"rows": [0], "columns": [], "cells": []}}
-            tab.change(table.dataframe.id, string_value=json.dumps(picked))
-            tab.press("Delete 1 run")
-        assert (server.store.runs.search().total, server.store.scenarios.search().total) == before

@@ -85,39 +85,34 @@ def build_world(setup: Setup) -> c.World:
     sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_ends.max()))
     score_weights = [router.queue_weight, router.prefix_weight, router.kv_weight]
     ssd_blocks = setup.tier_blocks(scenario.memory_pool.ssd_gb_per_node * 1e9)
+    prefill_supernodes = [*map(setup.supernode_of, prefill_instances)]
+    decode_supernodes = [*map(setup.supernode_of, decode_instances)]
     stream_flows = [first_flows[class_code] + np.arange(prefills) for class_code in w.STREAMS]
     world = c.World(
         settings=settings,
         request=c.Requests(
-            sizes,
-            **request_columns(requests, settings, sizes["requests"]),
-            segment_offset=requests.segment_offset,
-            segment_first=requests.segment_first,
+            sizes, **request_columns(requests, settings, sizes["requests"]),
+            segment_offset=requests.segment_offset, segment_first=requests.segment_first,
             segment_blocks=requests.segment_blocks,
         ),
         instance=c.Instances(sizes),
         front=c.Front(
-            sizes,
-            of_prefill=np.array([*map(setup.supernode_of, prefill_instances)] or [0], np.int32),
-            of_decode=np.array([*map(setup.supernode_of, decode_instances)] or [0], np.int32),
+            sizes, of_prefill=np.array(prefill_supernodes or [0], np.int32),
+            of_decode=np.array(decode_supernodes or [0], np.int32),
         ),
         prefill=c.Prefill(sizes, pool=np.array(setup.pool_of or [0], np.int32)),
         seen=View(sizes, weights=np.array(score_weights)),
-        transfer=c.Transfers(sizes),
-        decode=c.Decode(sizes),
+        transfer=c.Transfers(sizes), decode=c.Decode(sizes),
         pool=_empty_tier(setup, prefill_instances, setup.pool_blocks),
         ssd=_empty_tier(setup, prefill_instances, ssd_blocks, ssd=True),
-        hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0),
-        prefix=PrefixCache(sizes),
+        hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0), prefix=PrefixCache(sizes),
         costs=_costs_at_start(setup, sizes),
         traffic=_flow_table(sizes, first_flows, flow_ends, settings),
         streams=Streams(sizes, flow=np.concatenate(stream_flows)),
         loop=heap_of_clients(setup, sizes, settings),
         turn=prepared_turns(requests, settings),
-        gate=admission_gate(setup, sizes),
-        record=c.Record(sizes),
-        log=c.Log(sizes),
-    )
+        gate=admission_gate(setup, sizes), record=c.Record(sizes), log=c.Log(sizes),
+    )  # fmt: skip
     _place_residents(world, setup.residents)
     return world
 

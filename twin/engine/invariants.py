@@ -41,19 +41,11 @@ class Check:
 def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> list[Check]:
     """Check all invariants of a finished run except those of pool and prefix cache."""
     checks = [
-        requests_conserved(world),
-        little_law(world),
-        busy_within_time(world),
-        bytes_conserved(world),
-        within_capacity(tables["windows"]),
-        kv_space_fits(setup, world),
-        swapped_conserved(world),
-        stamps_in_order(tables["requests"]),
-        work_conserving(world),
-        tokens_conserved(world),
-        experts_conserved(setup),
-        figures_finite(tables),
-    ]
+        requests_conserved(world), little_law(world), busy_within_time(world),
+        bytes_conserved(world), within_capacity(tables["windows"]), kv_space_fits(setup, world),
+        swapped_conserved(world), stamps_in_order(tables["requests"]), work_conserving(world),
+        tokens_conserved(world), experts_conserved(setup), figures_finite(tables),
+    ]  # fmt: skip
     return [check for check in checks if check is not None]
 
 

@@ -76,12 +76,10 @@ class ModelResult:
             "answers": _count_by_window(long_answers["finish_s"], horizon_s, windows),
             "iterations": window_sums[:, w.ITERATIONS],
             "prompt_tokens": window_sums[:, w.PROMPT_TOKENS],
-            "prefills": ones * self.instances[0],
-            "decodes": ones * self.instances[1],
+            "prefills": ones * self.instances[0], "decodes": ones * self.instances[1],
             "pool": ones * self.pool_gb_per_node,
-            "hbm": ones * self.limits["hbm"],
-            "cube": ones * self.limits["cube"],
-        }
+            "hbm": ones * self.limits["hbm"], "cube": ones * self.limits["cube"],
+        }  # fmt: skip
 
 
 def _count_by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
@@ -105,8 +103,7 @@ def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
     tables["windows"] = merge_windows(results)
     tables["operators"] = _merge_operators([result.tables["operators"] for result in results])
     tables["links"] = _sum_links([result.tables["links"] for result in results], tables["traffic"])
-    with_servers = [result for result in results if "servers" in result.tables]
-    if with_servers:
+    if with_servers := [result for result in results if "servers" in result.tables]:
         server_tables = [result.tables["servers"] for result in with_servers]
         group_keys = ["t_s", "window_s", "node"]
         tables["servers"] = pl.concat(server_tables).group_by(group_keys, maintain_order=True).sum()

@@ -366,11 +366,10 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
         )
         server_columns = {
             "t_s": np.repeat(np.arange(window_count) * width_s, nodes.size),
-            "window_s": np.full(read_blocks.size, width_s),
-            "node": np.tile(nodes, window_count),
+            "window_s": np.full(read_blocks.size, width_s), "node": np.tile(nodes, window_count),
             "read_bytes": read_blocks.reshape(-1) * settings.block_bytes,
             "held_s": delay_s.reshape(-1),
-        }
+        }  # fmt: skip
         pieces.append(pl.DataFrame(server_columns))
     if pool_count == 1:
         return {"servers": pieces[0]}

@@ -249,9 +249,8 @@ def _events_by_window(
     arrival_s, first_s, finish_s = (
         column[rows] for column in (request.arrival_s, request.transfer_end_s, request.finish_s)
     )
-    ready_s, status, token_gaps = (
-        request.ready_s[rows], request.status[rows], request.output_tokens[rows] - 1,
-    )  # fmt: skip
+    ready_s, status = request.ready_s[rows], request.status[rows]
+    token_gaps = request.output_tokens[rows] - 1
     is_new = np.arange(arrived) >= at_start
     has_first = (first_s <= horizon_s) & is_new
     is_answered = (finish_s <= horizon_s) & (token_gaps > 0) & bool(world.settings.has_decode)

@@ -172,10 +172,10 @@ class Settings(Columns):
     rank_choice = number(int, "As named.", lambda f: RANK_CHOICES[f.d.decode.rank_choice])
     prefill_budget = number(int, "Prompt tokens of a batch.", lambda f: f.budget)
     chunk_tokens = number(
-        int, "Of a piece of a prompt, 0: whole; colocated: of a rank.", lambda f: f.chunk_tokens
+        int, "Of a chunk of a prompt, 0: whole; colocated: of a rank.", lambda f: f.chunk_tokens
     )
     chunk_evening = number(
-        float, "How far later pieces are shorter, so that they take as long.",
+        float, "How far later chunks are shorter, so that they take as long.",
         lambda f: 0.0 if f.colocated or not f.chunk_tokens else f.d.prefill.chunk_evening,
     )  # fmt: skip
     prompt_ranks = number(
@@ -189,7 +189,7 @@ class Settings(Columns):
     first_by_decode = number(int, "Decode's loop gives it.", lambda f: f.costs.first_by_decode)
     first_after_pass = number(int, "When prefill's looks.", lambda f: f.costs.first_after_pass)
     data_parallel_attention = number(int, "A prompt's, on one die.", lambda f: f.data_parallel)
-    even_attention = number(int, "Dies get equal attention, prompts in pieces.", lambda f: f.even)
+    even_attention = number(int, "Dies get equal attention, prompts in chunks.", lambda f: f.even)
     prompt_kv_tokens = number(float, "Longest prompt that fits.", lambda f: f.kv_tokens(1))
     batch_kv_tokens = number(float, "KV of a batch.", lambda f: f.kv_tokens(f.setup.kv_cells))
     draft_tokens = from_scenario(int, "deployment.decode.mtp_draft_tokens")

@@ -145,6 +145,5 @@ def with_residents(requests: Requests, in_progress: Residents | None, is_closed:
         output_tokens=np.concatenate((in_progress.output_tokens, requests.output_tokens)),
         session=np.concatenate((sessions, requests.session)),
         segment_offset=np.concatenate((no_segments, requests.segment_offset)),
-        waits_for=turn_before,
-        pause_s=pause_s,
-    )
+        waits_for=turn_before, pause_s=pause_s,
+    )  # fmt: skip

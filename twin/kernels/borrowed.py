@@ -101,7 +101,8 @@ def _element_pointer(
     context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any
 ) -> Any:
     """LLVM pointer to the number that `index` selects in a column; None where it selects no single
-    number. Raises IndexError for an index that is a negative constant."""
+    number. kind, index_kind: numba's types of `array` and `index`, which are LLVM values. Raises
+    IndexError for an index that is a negative constant."""
     if not _selects_number(kind, index_kind):
         return None
     axis_kinds, places = (index_kind,), [index]
@@ -121,7 +122,8 @@ def _element_pointer(
 
 
 def _mark_type(builder: Any, access: Any, element: Any) -> None:
-    """Mark a load or a store with the type of its number (LLVM's TBAA metadata)."""
+    """Mark `access`, a load or store, with the type `element` of its number (LLVM's TBAA
+    metadata)."""
     module = builder.module
     root_node = module.add_metadata(["columns"])
     type_node = module.add_metadata([str(element), root_node])
@@ -168,7 +170,8 @@ class _Attributes(templates.AttributeTemplate):
 
 @extending.lower_getattr_generic(GroupType)
 def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
-    """Emit the reading of a group's column: a number, a nested group, or an array."""
+    """Emit the reading of column `name` of a group of type `kind`: a number, a nested group, or an
+    array. block: LLVM pointer to the group's block."""
     column = kind.declaration.declared[name]
     column_type = _type_of_column(kind.declaration, name)
 
@@ -209,4 +212,5 @@ def compile_entry(compiled_entry: Any, *kinds: type) -> None:
     """Compile an entry for arguments of these types (int, float, groups of columns), or load it
     from disk, without running it."""
     if hasattr(compiled_entry, "compile"):  # else numba is switched off
-        compiled_entry.compile(tuple(NUMBERS[k] if k in NUMBERS else GroupType(k) for k in kinds))
+        argument_types = (NUMBERS[kind] if kind in NUMBERS else GroupType(kind) for kind in kinds)
+        compiled_entry.compile(tuple(argument_types))

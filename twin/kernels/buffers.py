@@ -99,16 +99,17 @@ class Columns:
 
     def __init__(self, sizes: Mapping[str, int] | None = None, /, **values: Any) -> None:
         """sizes: length of each named axis; values: columns and numbers that are not filled."""
-        word_count = sum(1 + len(c.shape) for c in self.declared.values())
+        word_count = sum(1 + len(column.shape) for column in self.declared.values())
         vars(self)["block"] = np.zeros(max(word_count, 1), np.uint64)
-        for name, c in self.declared.items():
+        for name, column in self.declared.items():
             value = values.pop(name, None)
             if value is None:
-                if c.fill is None or c.dtype is None:
+                fill, dtype = column.fill, column.dtype
+                if fill is None or dtype is None:
                     raise TypeError(f"{type(self).__name__}.{name} is not given")
-                shape = [_axis_length(symbol, sizes or {}) for symbol in c.shape]
+                shape = [_axis_length(symbol, sizes or {}) for symbol in column.shape]
                 # Zeros come with the memory, page by page when they are first touched.
-                value = np.full(shape, c.fill, c.dtype) if c.fill else np.zeros(shape, c.dtype)
+                value = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
             setattr(self, name, value)
         if values:
             raise TypeError(f"{type(self).__name__} declares no {', '.join(values)}")
@@ -116,7 +117,8 @@ class Columns:
     @classmethod
     def computed_from(cls, source: Any) -> Self:
         """A group whose declared numbers are computed from `source`."""
-        return cls(**{name: c.of(source) for name, c in cls.declared.items() if c.of is not None})
+        columns = cls.declared.items()
+        return cls(**{name: column.of(source) for name, column in columns if column.of is not None})
 
     @property
     def address(self) -> int:
@@ -131,8 +133,8 @@ class Columns:
             block[column.place] = value.address
         elif not column.shape:
             assert column.dtype is not None
-            number = column.dtype.type(value)
-            value = number if column.dtype.kind == "u" else number.item()
+            converted = column.dtype.type(value)
+            value = converted if column.dtype.kind == "u" else converted.item()
             block[column.place : column.place + 1].view(column.dtype)[0] = value
         else:
             value = np.ascontiguousarray(value, column.dtype)

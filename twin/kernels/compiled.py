@@ -60,21 +60,21 @@ def _add_flat_tree(node: Any, words: list[str]) -> None:
     source: empty fields are left out, so that fields of newer Pythons have no effect until used."""
     if isinstance(node, ast.AST):
         words.append(f"({type(node).__name__}")
-        for name in node._fields:
-            value: Any = getattr(node, name, None)
+        for field in node._fields:
+            value: Any = getattr(node, field, None)
             if isinstance(node, ast.JoinedStr):
                 value = _merge_string_parts(value)
-            if value is None or value == [] or (name == "kind" and isinstance(node, ast.Constant)):
+            if value is None or value == [] or (field == "kind" and isinstance(node, ast.Constant)):
                 continue
-            words.append(name)
+            words.append(field)
             _add_flat_tree(value, words)
         words.append(")")
     elif isinstance(node, list):
         words.append("[")
-        for item in node:
-            is_text = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
-            if not is_text or not isinstance(item.value.value, str):  # as docstrings are
-                _add_flat_tree(item, words)
+        for element in node:
+            is_text = isinstance(element, ast.Expr) and isinstance(element.value, ast.Constant)
+            if not is_text or not isinstance(element.value.value, str):  # as docstrings are
+                _add_flat_tree(element, words)
         words.append("]")
     else:
         words.append(ascii(node))  # repr would depend on the Unicode tables of this Python
@@ -113,7 +113,7 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
         draft_file = cache_file.with_suffix(f".{os.getpid()}")
         draft_file.write_text(meaning_hash.hexdigest(), "ascii")
         draft_file.replace(cache_file)
-        _forget_oldest(cache_file.parent, 8 * MEANINGS_STORED)
+        _delete_oldest(cache_file.parent, 8 * MEANINGS_STORED)
     return meaning_hash.hexdigest()
 
 
@@ -128,7 +128,7 @@ def use_own_cache() -> Path:
     meaning_folder.mkdir(parents=True, exist_ok=True)
     with suppress(OSError):
         os.utime(meaning_folder)  # in use: the last to be forgotten
-        _forget_oldest(meaning_folder.parent, MEANINGS_STORED + 1)  # and the meanings
+        _delete_oldest(meaning_folder.parent, MEANINGS_STORED + 1)  # and the meanings
     os.environ[NUMBA_VARIABLE] = os.environ[OWN_VARIABLE] = str(meaning_folder)
     return meaning_folder
 
@@ -136,16 +136,16 @@ def use_own_cache() -> Path:
 @functools.cache
 def _cache_home() -> Path:
     """Folder for compiled code: next to the sources, else the user's in the temporary folder."""
-    home = SOURCES.parent / ".numba_cache"
-    if os.access(home if home.exists() else SOURCES.parent, os.W_OK):
-        return home
-    home = Path(tempfile.gettempdir()) / f"twin-numba-cache-{os.getuid()}"
-    home.mkdir(mode=0o700, exist_ok=True)
+    cache_folder = SOURCES.parent / ".numba_cache"
+    if os.access(cache_folder if cache_folder.exists() else SOURCES.parent, os.W_OK):
+        return cache_folder
+    cache_folder = Path(tempfile.gettempdir()) / f"twin-numba-cache-{os.getuid()}"
+    cache_folder.mkdir(mode=0o700, exist_ok=True)
     # What lies in it is run: a folder that another user made first is none for us.
-    return home if home.stat().st_uid == os.getuid() else Path(tempfile.mkdtemp())
+    return cache_folder if cache_folder.stat().st_uid == os.getuid() else Path(tempfile.mkdtemp())
 
 
-def _forget_oldest(home: Path, newest_count: int) -> None:
+def _delete_oldest(home: Path, newest_count: int) -> None:
     """Delete the oldest entries of a folder; the `newest_count` newest stay."""
     dated_paths = []
     for path in home.iterdir():
@@ -159,9 +159,10 @@ def _forget_oldest(home: Path, newest_count: int) -> None:
 
 
 @functools.cache
-def _locate_by_meaning() -> None:
-    """Make numba find our compiled code by the folder of the sources' meaning: its own locators
-    would recompile after an edit of a comment, and run old code after an edit of a callee."""
+def _use_digest_folders() -> None:
+    """Make numba find our compiled code in a folder named by the digest of the sources: its own
+    locators would recompile after an edit of a comment, and run old code after an edit of a
+    callee."""
     numba_caching: Any = import_module("numba.core.caching")  # what it keeps has no public name
 
     class ByMeaning(numba_caching._CacheLocator):
@@ -241,7 +242,7 @@ def _register(plain: Any, function: Callable[P, R], allocates: bool) -> Callable
 def register_kernels() -> None:
     """Import numba and register every declared kernel; called before compiling."""
     use_own_cache()
-    _locate_by_meaning()
+    _use_digest_folders()
     while _REGISTRATIONS:
         _REGISTRATIONS.pop(0)()
 

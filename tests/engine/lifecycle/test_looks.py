@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.engine.small import machine_at_end, small
-from twin.engine.lifecycle.looks import Forecast, Look
+from twin.engine.lifecycle.looks import Forecast, PoolMeter
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
 from twin.steady import Priced, largest_batch, predict_steady
@@ -39,7 +39,9 @@ def looked(settings: dict[str, object]) -> tuple[float, float]:
     """Instances needed of both pools at the end of a small run."""
     setup, machine = machine_at_end(small(LOADED | settings))
     at = {role: [i.index for i in setup.of_role(role)] for role in ("prefill", "decode")}
-    found = Look(machine, 5.0).measure(at, dict.fromkeys(at, 0), machine.world.settings.horizon_s)
+    found = PoolMeter(machine, 5.0).measure(
+        at, dict.fromkeys(at, 0), machine.world.settings.horizon_s
+    )
     return found["prefill"][-1], found["decode"][-1]
 
 

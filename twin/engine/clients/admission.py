@@ -41,8 +41,8 @@ def admit_arrivals(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def check_limits(world: World, i: int, now_s: float) -> int:
-    """Code of the limit that refuses request i at now_s (s); 0 if none does. The request then takes
-    one of the tokens by which the rates of its tenant and of the machine are limited."""
+    """Code of the limit that refuses request i at now_s (s); 0 if none does. Then it takes a token
+    of the buckets that limit the rates of its tenant and of the machine."""
     gate, tenant = world.gate, tenant_of(world, i)
     machine_row = gate.inside.size - 1
     for row in (tenant, machine_row):
@@ -109,14 +109,14 @@ def prefill_end_in_s(world: World, p: int, i: int, hits: int, own_s: float, now_
     tokens_to_end, kv_tokens = tokens_ahead + uncached_tokens, kv_tokens + hits + uncached_tokens
     # A batch is full by what it computes, or by the KV that it holds.
     budget = max(1, min(budget, settings.batch_kv_tokens * tokens_to_end // kv_tokens))
-    batches = -(-tokens_to_end // budget)  # batches, its own the last
-    if batches > 1:
+    batch_count = -(-tokens_to_end // budget)  # batches, its own the last
+    if batch_count > 1:
         batch_tokens = budget
     elif free_s <= 0.0 and tokens_ahead > 0:  # the batch of those ahead has begun within this step
-        batches, batch_tokens = 2, tokens_ahead
+        batch_count, batch_tokens = 2, tokens_ahead
     ahead_s += own_s
-    later_tokens = max(0, min(budget, batch_tokens) - (tokens_to_end - (batches - 1) * budget))
-    return max(0.0, free_s + batches * pass_s + ahead_s * (1.0 + later_tokens / tokens_to_end))
+    later_tokens = max(0, min(budget, batch_tokens) - (tokens_to_end - (batch_count - 1) * budget))
+    return max(0.0, free_s + batch_count * pass_s + ahead_s * (1.0 + later_tokens / tokens_to_end))
 
 
 @kernel
@@ -144,7 +144,8 @@ def work_ahead(world: World, p: int, i: int) -> tuple[int, int, float]:
 
 @kernel
 def lone_transfer_s(world: World, p: int, i: int) -> float:
-    """Seconds of request i's KV transfer from instance p with free ports; 0: none is needed."""
+    """Seconds of request i's KV transfer from instance p with free ports; 0: none, or a dead
+    port."""
     settings, transfers = world.settings, world.transfer
     if settings.colocated or not settings.has_decode:
         return 0.0

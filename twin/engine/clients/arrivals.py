@@ -87,7 +87,7 @@ def withdraw_expired(world: World, t0: float) -> None:
 
 @kernel
 def withdraw(world: World, i: int, now_s: float) -> None:
-    """Remove request i from its queue or slot; if its prefill batch has to end first, mark it."""
+    """Remove request i from its queue or slot, or mark it as gone until its prefill batch ends."""
     request, counters, gate = world.request, world.record.counters, world.gate
     decode, following = world.decode, request.following
     if i >= counters[w.FRONTED]:  # the API server and the router pass over it

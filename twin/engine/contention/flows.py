@@ -124,8 +124,8 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         """Append an instance's flow of class `kind` if it has a load; fields: more of `Flow`."""
         place_in_class = seat.column if kind in w.PER_INSTANCE else seat.index
         if load is not None:
-            number = int(first[kind]) + place_in_class
-            flows.append(Flow(number, kind, seat.role, seat.index, load, **fields))
+            flow_number = int(first[kind]) + place_in_class
+            flows.append(Flow(flow_number, kind, seat.role, seat.index, load, **fields))
 
     for seat in seats:
         if seat.coming is not None:
@@ -206,18 +206,19 @@ def _bytes_per_s_at_dies(net: Network, load: Load, dies: Sequence[int]) -> float
 
 def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
     """(load that moves equal parts of all loads, number of the load that each of its links belongs
-    to, i8[links]). The bytes of a load at places are weighted by its factor."""
+    to, i8[links]). loads: each with a factor that multiplies its bytes at places."""
     links, amounts, places = (
-        np.concatenate([getattr(load, name) for load, _ in loads])
-        for name in ("links", "amounts", "places")
+        np.concatenate([getattr(load, field_name) for load, _ in loads])
+        for field_name in ("links", "amounts", "places")
     )
     place_bytes = np.concatenate([factor * load.bytes_at_places for load, factor in loads])
     load_of_link = np.repeat(np.arange(len(loads)), [load.links.size for load, _ in loads])
-    by_link, by_place = (np.argsort(keys, kind="stable") for keys in (links, places))
-    link_amounts = amounts[by_link] / len(loads)
-    pattern = Pattern(links[by_link], link_amounts, places[by_place], place_bytes[by_place])
+    link_order, place_order = (np.argsort(keys, kind="stable") for keys in (links, places))
+    link_amounts = amounts[link_order] / len(loads)
+    link_columns, place_columns = (links[link_order], link_amounts), (places, place_bytes)
+    pattern = Pattern(*link_columns, *(column[place_order] for column in place_columns))
     joined_load = replace(loads[0][0], pattern=pattern, moved=Changes(), moved_places=Changes())
-    return joined_load, load_of_link[by_link]
+    return joined_load, load_of_link[link_order]
 
 
 def _offload_flows(
@@ -263,15 +264,15 @@ def _round_amounts(amounts: FLOATS) -> FLOATS:
 
 @dataclass(frozen=True, eq=False)
 class _Family:
-    """Flows with one pattern of loads on corresponding links."""
+    """Flows whose loads have one pattern: equal amounts on corresponding links."""
 
     flows: list[Flow]
     pattern: Pattern
-    rate: float  # bytes/s of each alone
-    part: FLOATS  # of each link of the pattern, at that rate
-    most: FLOATS  # the same if all is read from one memory server
-    port: BOOLS  # whether the link is the port of one
-    of: BOOLS | INTS  # links that differ in it are not alike
+    rate: float  # bytes/s of each flow alone
+    link_part: FLOATS  # part of each link of the pattern that a flow takes at that rate
+    most_part: FLOATS  # the same if all is read from one memory server
+    is_port: BOOLS  # whether the link is the port of a memory server
+    link_class: BOOLS | INTS  # links of different classes are not alike
 
     def crossings(
         self, net: Network, row_of: INTS
@@ -283,17 +284,18 @@ class _Family:
         for flow in self.flows:
             is_crossed, moved_links = has_row.copy(), flow.load.moved
             is_crossed[moved_links.at] = row_of[moved_links.to] >= 0
-            index, links = np.flatnonzero(is_crossed), flow.load.links
+            crossed, links = np.flatnonzero(is_crossed), flow.load.links
             if moved_links.at.size:  # else they are in order
-                index = index[np.argsort(links[index], kind="stable")]
-            server_of = np.full(index.size, -1, np.int32)
-            is_port = self.port[index]
+                crossed = crossed[np.argsort(links[crossed], kind="stable")]
+            server_of = np.full(crossed.size, -1, np.int32)
+            is_port = self.is_port[crossed]
             if flow.groups is not None:
-                server_of[:] = flow.groups[index]
+                server_of[:] = flow.groups[crossed]
             elif is_port.any():
-                port_nodes = net.node[net.tail[links[index[is_port]]]]
+                port_nodes = net.node[net.tail[links[crossed[is_port]]]]
                 server_of[is_port] = np.searchsorted(flow.nodes, port_nodes)
-            yield (flow.number, row_of[links[index]], server_of, self.part[index], self.most[index])
+            parts = self.link_part[crossed], self.most_part[crossed]
+            yield flow.number, row_of[links[crossed]], server_of, *parts
 
     def add_products(
         self, table: NDArray[Any], link_values: NDArray[Any], flow_values: NDArray[Any]
@@ -301,10 +303,10 @@ class _Family:
         """Add to `table` [links], f8 or u8, for each flow its value times the value of each link it
         crosses. link_values: by link of the pattern; flow_values: by flow."""
         table[self.pattern.links] += link_values * flow_values.sum()
-        for flow, value in zip(self.flows, flow_values, strict=True):
+        for flow, flow_value in zip(self.flows, flow_values, strict=True):
             moved_links = flow.load.moved
-            table[self.pattern.links[moved_links.at]] -= link_values[moved_links.at] * value
-            table[moved_links.to] += link_values[moved_links.at] * value
+            table[self.pattern.links[moved_links.at]] -= link_values[moved_links.at] * flow_value
+            table[moved_links.to] += link_values[moved_links.at] * flow_value
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
@@ -336,11 +338,12 @@ def _links_that_limit(flows: Sequence[Flow], net: Network) -> INTS:
     link_hash = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for family in _families(flows, net):
         ones = np.ones(len(family.flows))
-        family.add_products(load_sum, family.most, ones)
-        family.add_products(flow_count, np.ones(family.part.size), ones)
-        family.add_products(ports, family.port.astype(np.float64), ones)
+        family.add_products(load_sum, family.most_part, ones)
+        family.add_products(flow_count, np.ones(family.link_part.size), ones)
+        family.add_products(ports, family.is_port.astype(np.float64), ones)
         flow_hashes = mix64(np.array([flow.number for flow in family.flows], np.uint64))
-        part_hashes = mix64(family.part.view(np.uint64) + family.of.astype(np.uint64))
+        class_codes = family.link_class.astype(np.uint64)
+        part_hashes = mix64(family.link_part.view(np.uint64) + class_codes)
         family.add_products(link_hash, part_hashes, flow_hashes)
     shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
     node_hashes = mix64(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
@@ -354,7 +357,7 @@ def can_meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
     demand_by_group = np.zeros((len(groups), net.capacity.size))
     for demand_of_group, flows in zip(demand_by_group, groups, strict=True):
         for family in _families(flows, net):
-            family.add_products(demand_of_group, family.most, np.ones(len(family.flows)))
+            family.add_products(demand_of_group, family.most_part, np.ones(len(family.flows)))
     is_shared = (demand_by_group > SPARE).sum(axis=0) > 1
     return bool((is_shared & (demand_by_group.sum(axis=0) > 1.0 + SPARE)).any())
 

@@ -32,11 +32,11 @@ def advance_transfers(world: World, t1: float) -> None:
     """Advance every KV transfer to t1 (s); new ones start at their exact times."""
     fresh_count = collect_unsent(world)
     transfers = world.transfer
-    fresh, ready_s = transfers.fresh, world.request.ready_s
+    fresh_rows, ready_s = transfers.fresh, world.request.ready_s
     set_rates(transfers)  # what the ports have may have changed at the border
     begun_count = 0
     while True:
-        next_start_s = ready_s[fresh[begun_count]] if begun_count < fresh_count else np.inf
+        next_start_s = ready_s[fresh_rows[begun_count]] if begun_count < fresh_count else np.inf
         next_end_s = earliest_end_s(transfers)
         event_s = min(next_start_s, next_end_s)
         if event_s > t1:
@@ -45,12 +45,12 @@ def advance_transfers(world: World, t1: float) -> None:
         move_bytes(transfers, event_s)
         if next_end_s <= event_s:
             end_transfers(world, event_s)
-        while begun_count < fresh_count and ready_s[fresh[begun_count]] <= event_s:
-            begin_transfer(world, fresh[begun_count], w.NONE)
+        while begun_count < fresh_count and ready_s[fresh_rows[begun_count]] <= event_s:
+            begin_transfer(world, fresh_rows[begun_count], w.NONE)
             begun_count += 1
         set_rates(transfers)
-    for k in range(begun_count, fresh_count):  # their latency reaches past this step
-        append(transfers.unsent, 0, world.request.following, fresh[k])
+    for fresh_index in range(begun_count, fresh_count):  # their latency reaches past this step
+        append(transfers.unsent, 0, world.request.following, fresh_rows[fresh_index])
 
 
 @kernel
@@ -58,15 +58,15 @@ def collect_unsent(world: World) -> int:
     """Move requests whose transfer has not begun from `unsent` into `fresh`, in order of ready_s;
     returns their number. Equal times keep their order; the input consists of sorted runs."""
     transfers = world.transfer
-    fresh, following, ready_s = transfers.fresh, world.request.following, world.request.ready_s
+    fresh_rows, following, ready_s = transfers.fresh, world.request.following, world.request.ready_s
     fresh_count = 0
     request_row = pop(transfers.unsent, 0, following)
     while request_row != w.NONE:
         position = fresh_count
-        while position > 0 and ready_s[fresh[position - 1]] > ready_s[request_row]:
-            fresh[position] = fresh[position - 1]
+        while position > 0 and ready_s[fresh_rows[position - 1]] > ready_s[request_row]:
+            fresh_rows[position] = fresh_rows[position - 1]
             position -= 1
-        fresh[position] = request_row
+        fresh_rows[position] = request_row
         fresh_count += 1
         request_row = pop(transfers.unsent, 0, following)
     return fresh_count
@@ -77,9 +77,9 @@ def earliest_end_s(transfers: Transfers) -> float:
     """Time of the next end of a transfer at the present rates (s); infinite without any."""
     shortest_s = np.inf
     left_bytes, bytes_per_s = transfers.left_bytes, transfers.rate
-    for k in range(transfers.active[0]):
-        if bytes_per_s[k] > 0.0:  # a transfer over a dead port waits
-            shortest_s = min(shortest_s, left_bytes[k] / bytes_per_s[k])
+    for part in range(transfers.active[0]):
+        if bytes_per_s[part] > 0.0:  # a transfer over a dead port waits
+            shortest_s = min(shortest_s, left_bytes[part] / bytes_per_s[part])
     return transfers.now_s[0] + shortest_s
 
 
@@ -89,8 +89,8 @@ def move_bytes(transfers: Transfers, time_s: float) -> None:
     span_s = time_s - transfers.now_s[0]
     if span_s > 0.0:
         left_bytes, bytes_per_s = transfers.left_bytes, transfers.rate
-        for k in range(transfers.active[0]):
-            left_bytes[k] -= bytes_per_s[k] * span_s
+        for part in range(transfers.active[0]):
+            left_bytes[part] -= bytes_per_s[part] * span_s
         transfers.now_s[0] = time_s
 
 

@@ -25,16 +25,16 @@ def note_demand(flows: Traffic, f: int, demand: float) -> float:
     old_demand = flows.most[f]
     demand_change = demand - old_demand
     fullest_load = 0.0
-    for k in range(flows.start[f], flows.end[f]):
-        link = links[k]
-        link_loads[link] += link_parts[k] * demand_change
+    for crossing in range(flows.start[f], flows.end[f]):
+        link = links[crossing]
+        link_loads[link] += link_parts[crossing] * demand_change
         fullest_load = max(fullest_load, link_loads[link])
         if not flows.is_touched[link]:
             flows.is_touched[link] = 1
             flows.touched[counts[TOUCHED]] = link
             counts[TOUCHED] += 1
     if f >= flows.duty.size and (demand > 0.0) != (old_demand > 0.0):
-        list_mover(flows, f, demand > 0.0)
+        update_movers(flows, f, demand > 0.0)
     if not flows.is_noted[f]:
         flows.is_noted[f] = 1
         flows.noted[counts[NOTED]] = f
@@ -46,8 +46,9 @@ def note_demand(flows: Traffic, f: int, demand: float) -> float:
 
 
 @kernel
-def list_mover(flows: Traffic, f: int, begins: bool) -> None:
-    """Add flow f, which is not an expert exchange, to the list of active flows, or remove it."""
+def update_movers(flows: Traffic, f: int, begins: bool) -> None:
+    """If flow f (no expert exchange) begins, add it to `movers`, the active flows; else remove
+    it."""
     mover_count = flows.counts[MOVERS]
     if begins:
         insert_sorted(flows.movers, 0, mover_count, f)
@@ -67,8 +68,8 @@ def join_lists(flows: Traffic, f: int) -> None:
         link = flows.links[crossing]
         list_end = link_end[link]
         list_place = insert_sorted(owners, flows.link_start[link], list_end, f)
-        for j in range(list_end, list_place, -1):
-            owner_parts[j] = owner_parts[j - 1]
+        for position in range(list_end, list_place, -1):
+            owner_parts[position] = owner_parts[position - 1]
         owner_parts[list_place] = flows.parts[crossing]
         link_end[link] = list_end + 1
 
@@ -101,8 +102,8 @@ def load_without_flows(flows: Traffic, link: int, first: int, end: int) -> float
 
 @kernel
 def list_groups(flows: Traffic) -> None:
-    """Sum the loads of changed links again. List the flows that cross overloaded links among them,
-    directly or through other flows, and these links."""
+    """Sum the loads of changed links again. From the overloaded ones among them list all overloaded
+    links and flows that meet directly or through other flows."""
     counts, full_links, group_links = flows.counts, flows.full, flows.group_links
     for index in range(counts[NOTED]):  # only now: most flows begin and end between two sharings
         flow = flows.noted[index]
@@ -145,10 +146,10 @@ def join_group(flows: Traffic, f: int, count: int) -> int:
     flows.group_flows[flows.counts[GROUP_FLOWS]] = f
     flows.counts[GROUP_FLOWS] += 1
     near_row = flows.start[f]
-    for k in range(flows.start[f], flows.end[f]):
-        link = flows.links[k]
+    for crossing in range(flows.start[f], flows.end[f]):
+        link = flows.links[crossing]
         if flows.full[link]:
-            flows.near[near_row], flows.near_parts[near_row] = link, flows.parts[k]
+            flows.near[near_row], flows.near_parts[near_row] = link, flows.parts[crossing]
             near_row += 1
             if not flows.in_group_links[link]:
                 flows.in_group_links[link] = 1
@@ -160,17 +161,17 @@ def join_group(flows: Traffic, f: int, count: int) -> int:
 
 @kernel
 def find_levels(flows: Traffic, view: int, first: int, end: int) -> None:
-    """Set row `view` of `levels`: the share of its full rate that each flow of `list_groups` gets,
-    max-min fair, if exchanges first..end - 1 do not send."""
+    """Set row `view` of `levels` for the flows of `list_groups`: the share of its full rate that
+    each gets, max-min fair, if exchanges first..end - 1 do not send."""
     bounds, demands, view_levels = flows.bound, flows.most, flows.levels[view]
-    for j in range(flows.counts[GROUP_FLOWS]):
-        flow = flows.group_flows[j]
+    for index in range(flows.counts[GROUP_FLOWS]):
+        flow = flows.group_flows[index]
         bounds[flow] = 0.0 if first <= flow < end else demands[flow]
         view_levels[flow] = bounds[flow]
         flows.stopped[flow] = 0
     link_count = 0
-    for j in range(flows.counts[GROUP_LINKS]):
-        link = flows.group_links[j]
+    for index in range(flows.counts[GROUP_LINKS]):
+        link = flows.group_links[index]
         if flows.full[link]:
             flows.scratch[link] = flows.load[link]
             if first < end:
@@ -188,7 +189,7 @@ def find_levels(flows: Traffic, view: int, first: int, end: int) -> None:
 
 @kernel
 def clear_notes(flows: Traffic) -> None:
-    """Clear the list of flows that began or ended."""
-    for j in range(flows.counts[NOTED]):
-        flows.is_noted[flows.noted[j]] = 0
+    """Clear the list `noted` of flows that began or ended."""
+    for index in range(flows.counts[NOTED]):
+        flows.is_noted[flows.noted[index]] = 0
     flows.counts[NOTED] = 0

@@ -108,14 +108,14 @@ def update_rates(world: World, now_s: float) -> None:
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     stream_rates, flow_of_stream = streams.rate, streams.flow
-    alone_rate, level, is_active = flows.alone, flows.level, flows.active
+    alone_rate, flow_levels, is_active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
     for index in range(streams.count[0]):
         stream = streams.busy[index]
         if left_bytes[stream] <= 0.0 or since_s[stream] > now_s:
             continue
         flow = flow_of_stream[stream]
-        bytes_per_s = alone_rate[flow] * level[flow] if is_active[flow] else 0.0
+        bytes_per_s = alone_rate[flow] * flow_levels[flow] if is_active[flow] else 0.0
         if alone_rate[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
             bytes_per_s = stream_rates[stream]
             if bytes_per_s <= 0.0:
@@ -130,9 +130,9 @@ def update_rates(world: World, now_s: float) -> None:
 
 @kernel
 def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> float:
-    """Share (0..1) of stream v's full rate that others leave for `amount` bytes from begin_s on.
-    Within a step instances advance one after the other, so another may begin later: it counts if it
-    begins before v ends at full rate. Exchanges do not count: they yield at borders."""
+    """Share (0..1) of stream v's full rate that other flows leave for `amount` bytes from begin_s
+    on. Within a step instances advance one after the other, so another may begin later: it counts
+    if it begins before v ends at full rate. Exchanges do not count: they yield at borders."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     rates, flow_of = streams.rate, streams.flow
@@ -151,8 +151,8 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
     first_stream_flow, end_flow = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for index in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
         flow = flows.movers[index]
-        is_others = not first_stream_flow <= flow < end_flow  # another model's: its streams too
-        if is_others or flows.first[w.KV_HAND_OFF] <= flow < flows.last[w.WEIGHTS]:
+        is_foreign = not first_stream_flow <= flow < end_flow  # another model's: its streams too
+        if is_foreign or flows.first[w.KV_HAND_OFF] <= flow < flows.last[w.WEIGHTS]:
             if not has_others:
                 fill(link_loads, 0.0)
                 has_others = True
@@ -160,10 +160,10 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
     least_share = 1.0
     if has_others:
         links, link_parts = flows.links, flows.parts
-        for k in range(flows.start[flow_of[v]], flows.end[flow_of[v]]):
-            free_share = max(0.0, 1.0 - link_loads[links[k]])
-            if free_share < link_parts[k]:  # to divide at every link would cost more than all else
-                least_share = min(least_share, free_share / link_parts[k])
+        for crossing in range(flows.start[flow_of[v]], flows.end[flow_of[v]]):
+            free_share = max(0.0, 1.0 - link_loads[links[crossing]])
+            if free_share < link_parts[crossing]:  # to divide at every link would be slow
+                least_share = min(least_share, free_share / link_parts[crossing])
     return least_share
 
 

@@ -36,7 +36,7 @@ def update_traffic(world: World, t1: float) -> None:
     mark_active(world, t1)
     apply_changed_flows(world)
     if has_other_models(world):
-        take_levels(world)
+        read_shared_levels(world)
     update_rates(world, t1)
     if world.settings.kv_among_experts:
         set_transfer_capacity(world)
@@ -118,12 +118,12 @@ def compute_levels(world: World) -> None:
     has_full_links = counts[levels.FULL] > 0
     flows.held[0] = has_full_links
     if has_other_models(world):
-        take_levels(world)
+        read_shared_levels(world)
         levels.clear_notes(flows)
         return
     noted_count = counts[levels.NOTED]
-    for j in range(noted_count + counts[levels.GROUP_FLOWS]):
-        flow = flows.noted[j] if j < noted_count else flows.group_flows[j - noted_count]
+    for index in range(noted_count + counts[levels.GROUP_FLOWS]):
+        flow = flows.noted[index] if index < noted_count else flows.group_flows[index - noted_count]
         if flow < exchange_count:
             flows.level[flow] = flows.levels[levels.ALL, flow]
             set_slowdown(flows, flow)
@@ -134,8 +134,8 @@ def compute_levels(world: World) -> None:
 
 
 @kernel
-def take_levels(world: World) -> None:
-    """Take this model's rate shares of flows, and slowdowns, from the table that models share."""
+def read_shared_levels(world: World) -> None:
+    """Read this model's rate shares of flows, and slowdowns, from the table that models share."""
     flows = world.traffic
     for exchange in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
         flows.level[exchange] = flows.levels[levels.ALL, exchange]
@@ -204,13 +204,14 @@ def limit_hand_off_ports(world: World, overloaded: bool) -> None:
     their hand-off (`limit_ports`): of instances whose hand-off began or ended and, if a link is or
     was overloaded, of all instances that hand over."""
     flows, prefills = world.traffic, world.settings.prefills
-    first, noted_count = flows.first[w.KV_HAND_OFF], flows.counts[levels.NOTED]
+    first_hand_off, noted_count = flows.first[w.KV_HAND_OFF], flows.counts[levels.NOTED]
     if world.settings.kv_among_experts:  # ports change with each exchange
         for instance in range(prefills):
             limit_ports(world, instance)
         return
-    for j in range(noted_count + (flows.counts[levels.MOVERS] if overloaded else 0)):
-        instance = (flows.noted[j] if j < noted_count else flows.movers[j - noted_count]) - first
+    for index in range(noted_count + (flows.counts[levels.MOVERS] if overloaded else 0)):
+        flow = flows.noted[index] if index < noted_count else flows.movers[index - noted_count]
+        instance = flow - first_hand_off
         if 0 <= instance < prefills:
             limit_ports(world, instance)
 
@@ -309,8 +310,8 @@ def restore_ports(world: World, p: int) -> None:
 
 @kernel
 def add_port_times(world: World) -> None:
-    """Add this step to the times of each instance's ports, and the part of it that KV transfers and
-    other flows take from the exchange."""
+    """Add the step's seconds to the port time of each instance, and to its lost time the part that
+    KV transfers and other flows take from the exchange."""
     step_s, port_times_s = world.settings.step_s, world.instance.port_times_s
     for column in range(port_times_s.shape[0]):
         port_times_s[column, 0] += step_s
@@ -356,8 +357,8 @@ def set_server_loads(world: World, p: int) -> None:
 
 @kernel
 def set_parts(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
-    """Set the parts that flow f takes of its links by the amounts f8[servers] that it carries from,
-    or to, each server. scale: its full rate divided by the rate for which it was laid out."""
+    """Set the part that flow f takes of each of its links, by its amounts f8[servers] from, or to,
+    each memory server. scale: its full rate divided by the rate for which it was laid out."""
     if flows.most[f] > 0.0:  # what it carried before is through
         levels.note_demand(flows, f, 0.0)
     total_bytes = total(amounts)
@@ -366,12 +367,13 @@ def set_parts(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None
     levels.leave_lists(flows, f)
     row = flows.start[f]
     for crossing in range(flows.start[f], flows.start[f + 1]):
-        server, part = flows.port[crossing], flows.whole[crossing]
+        server, link_part = flows.port[crossing], flows.whole[crossing]
         if server >= 0:
             if amounts[server] == 0:
                 continue
-            part = part * amounts[server] / total_bytes * scale
-        flows.links[row], flows.parts[row], flows.server[row] = flows.way[crossing], part, server
+            link_part = link_part * amounts[server] / total_bytes * scale
+        flows.links[row], flows.parts[row] = flows.way[crossing], link_part
+        flows.server[row] = server
         row += 1
     flows.end[f] = row
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from twin.engine import codes as w
 from twin.engine.lifecycle.life import LOOK_S, STARTS, Life, Over
-from twin.engine.lifecycle.looks import Look
+from twin.engine.lifecycle.looks import PoolMeter
 from twin.engine.loop import requests_inside
 from twin.policies.controllers import BY_PRESSURE, PoolSeen, Rule, Seen, Wanted, controller_named
 
@@ -54,7 +54,7 @@ class Elastic:
                 self.agenda.add(planned.at_s, partial(self._follow_schedule, wanted_counts))
             return
         rule, lead_s = self.rule, self.rule.metrics_age_s + self.life.full_start_s()
-        self._look = Look(self.machine, lead_s, forecasts=rule.controller not in BY_PRESSURE)
+        self._meter = PoolMeter(self.machine, lead_s, forecasts=rule.controller not in BY_PRESSURE)
         self._choose = controller_named(rule.controller, rule.own.digest)
         least_instances = self._least * self.setup.supernodes
         self._limits = Rule(rule.high, rule.low, least_instances, rule.idle == "keep")
@@ -63,20 +63,23 @@ class Elastic:
     def _committed_count(self, pool: Pool) -> int:
         """Number of a pool's instances that serve, start, recover, or are planned to start."""
         planned_count = sum(_pool_of(self.life, instance) == pool for instance in self.life.planned)
-        instances = self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])
-        return len(instances) + planned_count
+        present = self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])
+        return len(present) + planned_count
 
     def _committed_by_role(self) -> Wanted:
         """Number of instances of each role that serve, start or recover, of all supernodes."""
         counts = {pool: self._committed_count(pool) for pool in self.pools}
-        return tuple(sum(n for pool, n in counts.items() if pool[0] == role) for role in self.roles)
+        by_role = [(pool[0], count) for pool, count in counts.items()]
+        return tuple(sum(n for name, n in by_role if name == role) for role in self.roles)
 
     def _targets(self, wanted: Wanted) -> dict[Pool, int]:
-        """Number of instances wanted in each pool: equal parts of counts by role, or the
+        """Number of instances wanted in each pool: equal parts of counts by role, at least the
         minimum."""
         counts, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.supernodes
-        return {(role, g): max(self._least, (counts[role] + supernodes - 1 - g) // supernodes)
-                for role, g in self.pools}  # fmt: skip
+        return {
+            (role, number): max(self._least, (counts[role] + supernodes - 1 - number) // supernodes)
+            for role, number in self.pools
+        }
 
     def _measure_pools(self, t_s: float) -> None:
         """Measure the pools at every interval; the controller gets the result when it has aged."""
@@ -86,7 +89,7 @@ class Elastic:
             serving = self.life.in_state(role, "serve")
             columns_of_pool[role] = [self.setup.instances[instance].index for instance in serving]
             starting_count[role] = committed - len(serving)
-        measurements = self._look.measure(columns_of_pool, starting_count, t_s)
+        measurements = self._meter.measure(columns_of_pool, starting_count, t_s)
         pools_seen = {
             role: PoolSeen(
                 len(columns_of_pool[role]), starting_count[role],
@@ -94,7 +97,7 @@ class Elastic:
             )
             for role in self.roles
         }  # fmt: skip
-        seen = Seen(t_s, self._npus, self._look.arrivals_per_s, pools_seen)
+        seen = Seen(t_s, self._npus, self._meter.arrivals_per_s, pools_seen)
         self.agenda.add(t_s + self.rule.metrics_age_s, lambda now_s: self._size_pools(seen, now_s))
 
     def _watch_requests(self, t_s: float) -> None:
@@ -120,15 +123,15 @@ class Elastic:
         self._begin_changes(targets, t_s, is_calm, seen, self._delay_shrinking(targets, t_s))
 
     def _delay_shrinking(self, wanted: Wanted, t_s: float) -> Wanted:
-        """Wanted counts by role. A pool shrinks at most to the largest count that was wanted
-        lately; if the NPUs do not suffice for that, the counts are returned unchanged."""
+        """The counts `wanted` by role, raised so that no pool shrinks below the largest count that
+        was wanted in the last shrink_after_s; unchanged if the NPUs do not suffice for that."""
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
         recent_counts = zip(*(counts for _, counts in self._lately), strict=True)
         raised_targets = tuple(
-            max(target, min(max(pool), committed))
-            for target, pool, committed in zip(
+            max(target, min(max(counts_of_role), committed))
+            for target, counts_of_role, committed in zip(
                 wanted, recent_counts, self._committed_by_role(), strict=True
             )
         )
@@ -188,10 +191,10 @@ class Elastic:
                 start_count += not giving_pools
         for pool in self.pools:
             while lacking[pool] < 0 and is_calm[pool] and self._may_change(t_s):
-                serving = self.life.in_state(pool[0], "serve", at=pool[1])
-                if len(serving) <= self._least:
+                serving_instances = self.life.in_state(pool[0], "serve", at=pool[1])
+                if len(serving_instances) <= self._least:
                     break
-                self.life.drain(min(serving, key=partial(_drain_key, self.life)), t_s)
+                self.life.drain(min(serving_instances, key=partial(_drain_key, self.life)), t_s)
                 self._note_change(t_s, pool)
                 lacking[pool] += 1
                 stop_count += 1
@@ -200,8 +203,8 @@ class Elastic:
         self.role_changes += role_changes
         if view is not None:
             changes = start_count, stop_count, role_changes, why_not
-            row = _decision_row(t_s, view, wanted) | dict(zip(CHANGES, changes, strict=True))
-            self.decisions.append(row)
+            decision = _decision_row(t_s, view, wanted) | dict(zip(CHANGES, changes, strict=True))
+            self.decisions.append(decision)
 
     def _other_pools(self, pool: Pool) -> list[Pool]:
         """The other pools of the supernode of a pool."""
@@ -244,7 +247,7 @@ class Elastic:
             )
         if not possible_starts:
             return None
-        *_, k, to_stop = min(possible_starts, key=lambda one: one[:-1])
+        *_, k, to_stop = min(possible_starts, key=lambda start: start[:-1])
         if not to_stop:
             self.life.start(k, t_s)
             self._note_change(t_s, pool)
@@ -281,12 +284,12 @@ def _drain_key(life: Life, k: int) -> tuple[int, int]:
 
 def _decision_row(t_s: float, seen: Seen, wanted: Wanted) -> dict[str, object]:
     """Time of a decision, what was observed (and when), instances wanted, by name of column."""
-    row: dict[str, object] = {"t_s": t_s, "seen_s": seen.t_s}
-    row["arrivals_per_s"] = seen.arrivals_per_s
+    decision: dict[str, object] = {"t_s": t_s, "seen_s": seen.t_s}
+    decision["arrivals_per_s"] = seen.arrivals_per_s
     for (role, pool_seen), wanted_count in zip(seen.pools.items(), wanted, strict=True):
-        for name in SHOWN:
-            row[f"{role}_{name}"] = getattr(pool_seen, name)
+        for field in SHOWN:
+            decision[f"{role}_{field}"] = getattr(pool_seen, field)
         if not math.isnan(pool_seen.needed):
-            row[f"{role}_needed"] = pool_seen.needed
-        row[f"{role}_wanted"] = wanted_count
-    return row
+            decision[f"{role}_needed"] = pool_seen.needed
+        decision[f"{role}_wanted"] = wanted_count
+    return decision

@@ -47,7 +47,7 @@ def send_back(world: World, i: int, now_s: float, came_from: int, has_slot: bool
     append(world.decode.returned, 0, request.following, i)
 
 
-def take_of_ranks(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -> Iterator[int]:
+def pop_of_ranks(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -> Iterator[int]:
     """Remove the requests of some decode ranks from list `row` of `ends`, and yield them."""
     request = world.request
     for _ in range(list_length(ends, row, request.following)):
@@ -59,8 +59,8 @@ def take_of_ranks(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]
 
 
 def sent_back_count(world: World) -> int:
-    """Number of times so far that a request left a queue, pass or batch before its end: sent back,
-    handed over or cancelled. What a failure sends back is the difference over it."""
+    """Number of times so far that a request left a queue, batch, transfer or slot before its end.
+    What a failure sends back is the difference of this count before and after it."""
     return int(world.record.counters[w.BACK_FROM_QUEUE : w.BACK_FROM_DECODE + 1].sum())
 
 
@@ -72,12 +72,12 @@ def send_back_decoding(world: World, ranks: range, now_s: float) -> None:
             request_row = decode.slot_table[rank, decode.requests[rank] - 1]
             remove_running(world, decode_instance, request_row)
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE, has_slot=False)
-        for request_row in take_of_ranks(world, decode.swapped, rank, ranks):
+        for request_row in pop_of_ranks(world, decode.swapped, rank, ranks):
             drop_copy(world, request_row)
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
         if world.settings.colocated:
             drop_idle_blocks(world, rank, rank + 1)
-    for request_row in take_of_ranks(world, decode.wait, decode_instance, ranks):
+    for request_row in pop_of_ranks(world, decode.wait, decode_instance, ranks):
         send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
 
 
@@ -143,7 +143,7 @@ def send_back_prompts_of_rank(world: World, rank: int, now_s: float) -> None:
     prefill = world.prefill
     for prefill_instance in range(prefill.queue.shape[0]):
         for queue in (prefill.queue, prefill.batch):
-            for request_row in take_of_ranks(world, queue, prefill_instance, (rank,)):
+            for request_row in pop_of_ranks(world, queue, prefill_instance, (rank,)):
                 send_from_prefill(world, prefill_instance, request_row, now_s)
         note_ending_work(world, prefill_instance)
 

@@ -23,7 +23,7 @@ from twin.engine.lifecycle import faults as phase
 from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.loading import Then
 from twin.engine.lifecycle.machine import Machine
-from twin.engine.phases.colocated import finish_pieces
+from twin.engine.phases.colocated import finish_chunks
 from twin.engine.phases.decode import end_iteration
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
@@ -71,7 +71,7 @@ class Incidents:
         def begin_span(t_s: float) -> None:
             """Add the fault to those in force, and plan its end."""
             event.end_s = None
-            self._apply_machine([*self.machine.in_force, fault], t_s)
+            self._apply_faults([*self.machine.in_force, fault], t_s)
             if end_s < math.inf:
                 self.agenda.add(event.t_s + end_s, end_span)
 
@@ -80,7 +80,7 @@ class Incidents:
             event.end_s = t_s
             other_faults = list(self.machine.in_force)
             other_faults.remove(fault)
-            self._apply_machine(other_faults, t_s)
+            self._apply_faults(other_faults, t_s)
             self._apply_spans(fault, spans, event)
 
         if begin_s == 0.0:
@@ -88,7 +88,7 @@ class Incidents:
         elif begin_s < math.inf:
             self.agenda.add(event.t_s + begin_s, begin_span)
 
-    def _apply_machine(self, in_force: list[Fault], t_s: float) -> None:
+    def _apply_faults(self, in_force: list[Fault], t_s: float) -> None:
         """Put these faults in force: stop instances, bring repaired dies back, set prices."""
         machine = self.machine
         dies_out_before = machine.out
@@ -190,7 +190,7 @@ class Incidents:
             end_iteration(world, seat.index, t_s)
             instance.running[column] = 0
             if seat.role == "colocated":
-                finish_pieces(world, seat.index, t_s)
+                finish_chunks(world, seat.index, t_s)
         instance.ends_s[column] = t_s
 
     def _handle_detection(self, k: int, t_s: float) -> None:
@@ -236,12 +236,12 @@ class Incidents:
         seconds or, if it shrinks, after it loaded the experts of lost dies."""
         recovery = self.machine.setup.scenario.recovery
         if not self.hit[k]:
-            self.agenda.add(t_s, self._recovery_end(k))
+            self.agenda.add(t_s, self._recovery_end_action(k))
         elif recovery.policy == "shrink":
             self._reload_lost_experts(k, t_s)
         else:
             wait_s = recovery.restart_s if recovery.policy == "restart" else recovery.in_place_s
-            self.agenda.add(t_s + wait_s, self._recovery_end(k))
+            self.agenda.add(t_s + wait_s, self._recovery_end_action(k))
 
     def _reload_lost_experts(self, k: int, t_s: float) -> None:
         """Load from DRAM, from t_s on, the experts that only lost dies had, onto the remaining dies
@@ -258,13 +258,13 @@ class Incidents:
         expert_bytes = machine.setup.expert_bytes(machine.setup.instances[k].role)
         expert_bytes /= role_pool.own.pp_stages  # a die has those of its stage
         die_bytes = self.missing(k, lost_places) * expert_bytes if live_dies else 0.0
-        end_recovery = self._recovery_end(k)
+        end_recovery = self._recovery_end_action(k)
         if die_bytes > 0.0:
             with suppress(HardwareError):  # no DRAM is left to read from
                 return self.life.loading.load(k, live_dies, die_bytes, t_s, end_recovery)
         return self.agenda.add(t_s, end_recovery)
 
-    def _recovery_end(self, k: int) -> Then:
+    def _recovery_end_action(self, k: int) -> Then:
         """The action that ends a recovery of instance k, void once another recovery begins."""
         self.pending.add(k)
         return self._void_if_superseded(k, partial(self._finish_recovery, k))

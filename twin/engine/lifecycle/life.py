@@ -96,11 +96,11 @@ class Life:
         the weights of serving instances and, in pools without a bound, those of all roles."""
         self.residency, self._model = residency, model
         for pool in residency.pools:
-            for stored, weight_bytes in self._weights_of.values() if not pool.is_bounded else ():
-                pool.store((model, stored), weight_bytes)
-        for number, state in enumerate(self.state):
+            for precision, weight_bytes in self._weights_of.values() if not pool.is_bounded else ():
+                pool.store((model, precision), weight_bytes)
+        for k, state in enumerate(self.state):
             if state == "serve":
-                self._store_model(number)
+                self._store_model(k)
 
     def in_state(self, role: str, *states: str, at: int | None = None) -> list[int]:
         """Numbers of the instances of a role in one of these states; at: only in that supernode."""
@@ -128,12 +128,12 @@ class Life:
     def lose_dies(self, dies: Set[int], t_s: float) -> None:
         """After dies failed: stop instances that start on them, delete models in failed DRAM."""
         self.residency.lose_nodes(nodes_without_dram(self.machine.fabric))
-        for number, state in enumerate(self.state):
-            if state in STARTS and self.dies[number] & dies:
-                self._begun[number] += 1
-                self.loading.stop(number, t_s)
-                self._enter_state(number, "off", t_s)
-                self._stop_waiting(number, t_s)
+        for k, state in enumerate(self.state):
+            if state in STARTS and self.dies[k] & dies:
+                self._begun[k] += 1
+                self.loading.stop(k, t_s)
+                self._enter_state(k, "off", t_s)
+                self._stop_waiting(k, t_s)
 
     def fail(self, k: int, t_s: float) -> None:
         """Stop instance k at t_s, as dies or links failed; the router is informed later."""
@@ -304,7 +304,7 @@ class Life:
         """Seconds from a start on free NPUs to serving, of the slowest role."""
         fetch_s = 0.0
         if self.rule.weights == "object_storage":
-            largest_bytes = max(size for _, size in self._weights_of.values())
+            largest_bytes = max(model_bytes for _, model_bytes in self._weights_of.values())
             fetch_s = largest_bytes / self.loading.bucket_bytes_per_s
         first_by_role = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
         load_s = max(self._weight_load(k)[1] for k in first_by_role.values())

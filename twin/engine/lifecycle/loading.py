@@ -58,7 +58,7 @@ class Dram:
 
 
 class Residency:
-    """DRAM for weights: of the memory pool, each supernode's behind a front router, or of nodes."""
+    """DRAM that stores weights: a part of each memory pool (one per supernode), or of each node."""
 
     def __init__(self, setups: Sequence[Setup]) -> None:
         """Begin with empty DRAM, as much as all these models lend in each pool or node."""
@@ -96,10 +96,10 @@ class Residency:
 
 @dataclass(slots=True)
 class _Transfer:
-    """A transfer of weights: its bytes in all and left at since_s, and the action at its end."""
+    """A transfer of weights: total bytes, bytes left at since_s, and the action at its end."""
 
-    size: float
-    left: float
+    total_bytes: float
+    left_bytes: float
     since_s: float
     then: Then
 
@@ -125,12 +125,12 @@ class Loading:
         """Send `size` bytes from DRAM of nodes into dies of instance k, with the rest of an earlier
         transfer to it, and call `then` at the end. Raises HardwareError without a path."""
         setup = self._machine.setup
-        weights = Coming(False, tuple(dies), setup.nodes_with_weights(setup.instances[k]))
+        incoming = Coming(False, tuple(dies), setup.nodes_with_weights(setup.instances[k]))
         if (earlier_transfer := self._under_way.get(k)) is not None:
             self._record_arrived(k, t_s)
-            size += earlier_transfer.left
-            weights = replace(weights, dies=(*self._machine.coming[k].dies, *dies))
-        self._begin_transfer(k, weights, size, t_s, then)
+            size += earlier_transfer.left_bytes
+            incoming = replace(incoming, dies=(*self._machine.coming[k].dies, *dies))
+        self._begin_transfer(k, incoming, size, t_s, then)
 
     def stop(self, k: int, t_s: float) -> None:
         """Cancel the transfer to instance k."""
@@ -153,7 +153,8 @@ class Loading:
         self._plan_check(k, t_s)
 
     def _set_paces(self) -> None:
-        """Limit loads to the rate of the loaders; fetches of all models share the bucket evenly."""
+        """Set rate limits: loads get the loaders' rate, fetches of all models share the
+        bucket's."""
         transfers = [(loading._machine, k) for loading in self.together for k in loading._under_way]
         fetch_count = sum(machine.coming[k].stored for machine, k in transfers)
         for machine, k in transfers:
@@ -172,24 +173,26 @@ class Loading:
     def _record_arrived(self, k: int, t_s: float) -> None:
         """Record the bytes that arrived at instance k since they were last recorded."""
         transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
-        moved_bytes = min(transfer.left, bytes_per_s * (t_s - transfer.since_s))
+        moved_bytes = min(transfer.left_bytes, bytes_per_s * (t_s - transfer.since_s))
         end_s = transfer.since_s + moved_bytes / bytes_per_s if bytes_per_s > 0.0 else t_s
         plane = w.VPC if self._machine.coming[k].stored else self._plane
         world, column = self._machine.world, self._machine.column(k)
         record_traffic(world, w.WEIGHTS, plane, column, transfer.since_s, end_s, moved_bytes)
-        transfer.left, transfer.since_s = transfer.left - moved_bytes, t_s
+        transfer.left_bytes, transfer.since_s = transfer.left_bytes - moved_bytes, t_s
 
     def _plan_check(self, k: int, t_s: float) -> None:
         """Plan the next check of the transfer to k: at its end, or earlier if rates may change."""
         transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
-        check_after_s = min(LOOK_S, transfer.left / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
+        check_after_s = (
+            min(LOOK_S, transfer.left_bytes / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
+        )
 
         def check_transfer(now_s: float) -> None:
             """Record arrived bytes, then end the transfer or plan the next check."""
             if self._under_way.get(k) is not transfer:
                 return
             self._record_arrived(k, now_s)
-            if transfer.left > DONE * transfer.size:
+            if transfer.left_bytes > DONE * transfer.total_bytes:
                 self._set_paces()  # a rebalance may have stopped the flow
                 self._plan_check(k, now_s)
                 return

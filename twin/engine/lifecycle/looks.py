@@ -48,13 +48,14 @@ class Forecast:
     def forecast(self, t_s: float, present_load: float, predicted: float) -> float:
         """The load `predicted` for lead_s after t_s, plus one deviation of past underestimates.
         That is learnt by comparing present_load (at t_s) with the forecast made lead_s ago."""
-        forecast = None
+        past_forecast = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
-            forecast = self._made.popleft()[1]
+            past_forecast = self._made.popleft()[1]
         self._made.append((t_s, predicted))
-        if forecast is not None:
+        if past_forecast is not None:
             memory_decay = math.exp((self._looked_s - t_s) / REMEMBERED_S)
-            relative_excess = max(0.0, present_load / forecast - 1.0) if forecast > LEAST else 0.0
+            load_ratio = present_load / past_forecast if past_forecast > LEAST else 0.0
+            relative_excess = max(0.0, load_ratio - 1.0)
             # Of errors that are as often too little as too much, half are counted.
             self._squares = memory_decay * self._squares + 2.0 * relative_excess**2
             self._weight = memory_decay * self._weight + 1.0
@@ -62,7 +63,7 @@ class Forecast:
         return predicted * (1.0 + math.sqrt(self._squares / max(self._weight, 1.0)))
 
 
-class Look:
+class PoolMeter:
     """Measurement of the pools over the time since the last one. lead_s: time from a decision until
     a new instance serves; forecasts average over about as long. Without `forecasts`, whose formula
     takes milliseconds, the needed instances are NaN."""
@@ -95,20 +96,20 @@ class Look:
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
         self._update_rates(span_s)
-        handed_on_per_s, pools = math.inf, {}
-        for role, rows in instances.items():
-            row_numbers, measures = np.array(rows, np.int64), []
+        handed_on_per_s, by_role = math.inf, {}
+        for role, role_rows in instances.items():
+            row_numbers, of_phases = np.array(role_rows, np.int64), []
             if role != "decode":
                 prefill_and_rate = self._measure_prefill(row_numbers, starting[role], t_s, span_s)
                 handed_on_per_s = prefill_and_rate[1]
-                measures.append(prefill_and_rate[0])
+                of_phases.append(prefill_and_rate[0])
             if role != "prefill":
-                measures.append(self._measure_decode(row_numbers, handed_on_per_s, t_s))
-            pools[role] = measures[0] if len(measures) == 1 else _combine_measured(*measures)
-        return pools
+                of_phases.append(self._measure_decode(row_numbers, handed_on_per_s, t_s))
+            by_role[role] = of_phases[0] if len(of_phases) == 1 else _combine_measured(*of_phases)
+        return by_role
 
     def _update_rates(self, span_s: float) -> None:
-        """Set rates of arrived, computed and departed work over span_s, and means over a lead."""
+        """Set rates (1/s) of arrived, computed, departed work in span_s, and means over a lead."""
         request, record, decode = self.world.request, self.world.record, self.world.decode
         windows, counters, last_totals = record.windows[:-1], record.counters, self._counted
         self._arrived, first_new = int(counters[w.ARRIVED]), self._arrived
@@ -138,7 +139,7 @@ class Look:
         """(measurement of the prefill instances in rows `columns`, requests/s that they hand on).
         The busy share is that of full batches. starting: instances that will serve in time."""
         prefill, counters, mean_rates = self.world.prefill, self.world.record.counters, self._mean
-        budget = float(self.world.settings.prefill_budget)
+        budget_tokens = float(self.world.settings.prefill_budget)
         in_queue = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
         queued_tokens = float(prefill.queued_tokens[columns].sum())
         fresh_share = 1.0 - mean_rates["hits"] / max(mean_rates["begun"], 1e-9)
@@ -146,10 +147,10 @@ class Look:
         pairs_per_token = (
             0.5 * (2.0 - fresh_share) * mean_rates["squares"] / max(mean_rates["tokens"], 1e-9)
         )
-        batch_s = prefill.pass_s + budget * (
+        batch_s = prefill.pass_s + budget_tokens * (
             prefill.s_per_token + pairs_per_token * prefill.s_per_pair
         )
-        speeds = budget / batch_s  # tokens/s
+        speeds = budget_tokens / batch_s  # tokens/s
         if mean_rates["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean_rates["full_line_s"] / mean_rates["full_s"]
         speeds = speeds * self._reached
@@ -165,7 +166,7 @@ class Look:
             (coming_tokens_per_s + backlog / self._lead_s) / one_per_s,  # and is gone as long after
         )
         measurement = (
-            in_queue, queued_tokens / (budget * max(columns.size, 1)),
+            in_queue, queued_tokens / (budget_tokens * max(columns.size, 1)),
             max(0.0, self._rate["computed"] / pool_tokens_per_s),
             self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed if self._foresees else math.nan,
         )  # fmt: skip
@@ -192,7 +193,8 @@ class Look:
         ranks = self.world.settings.decode_ranks
         kv_space = float(decode.kv_tokens[at].sum()) * ranks
         context_tokens = float(decode.context.reshape(-1, ranks)[at].sum())
-        busy = max(float(decode.in_batch[at].sum()) / slots, context_tokens / max(kv_space, 1.0))
+        slot_share = float(decode.in_batch[at].sum()) / slots
+        busy_share = max(slot_share, context_tokens / max(kv_space, 1.0))
         iteration_s = self._rate["iteration_s"] / max(self._rate["iterations"], 1e-9)
         tpot_s = iteration_s / self._per_iteration
         decoding = float(decode.in_batch.sum())
@@ -203,7 +205,8 @@ class Look:
             later_requests = self._expected_decoding(decoding, requests_coming, handed_on_per_s)
             later_instances = later_requests / requests_of_one
             needed = self._forecasts[1].forecast(t_s, decoding / requests_of_one, later_instances)
-        return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
+        relative_tpot = max(0.0, tpot_s) / self._tpot_s
+        return waiting, (taken + waiting) / slots, busy_share, relative_tpot, needed
 
     def _expected_decoding(self, decoding: float, coming: float, handed_on_per_s: float) -> float:
         """Expected number of decoding requests after the lead time: present ones that remain
@@ -220,14 +223,14 @@ class Look:
         Scales the load of the fullest instance within its slots and KV space; the deviation of a
         rank from the mean grows with the square root of the load."""
         decode, costs, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
-        fullest = int(np.argmax(decode.in_batch))
-        rank_requests = decode.requests.reshape(-1, ranks)[fullest]
-        rank_context_tokens = decode.context.reshape(-1, ranks)[fullest]
+        fullest_row = int(np.argmax(decode.in_batch))
+        rank_requests = decode.requests.reshape(-1, ranks)[fullest_row]
+        rank_context_tokens = decode.context.reshape(-1, ranks)[fullest_row]
         request_count = float(rank_requests.sum())
         if not request_count:
             return max(float(decode.room.max()), 1.0)
-        role_costs = self.machine.roles[self._place[fullest]]
-        hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[fullest]
+        role_costs = self.machine.roles[self._place[fullest_row]]
+        hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[fullest_row]
 
         def iteration_s(factor: float) -> float:
             """Seconds of an iteration with `factor` times today's load."""
@@ -238,8 +241,8 @@ class Look:
             more_args = 0, ranks, *hot_table, role_costs.operator_sink()
             return float(decode_iteration_s(role_costs.decode, requests, context, *more_args))
 
-        kv_share = float(rank_context_tokens.sum()) / (decode.kv_tokens[fullest] * ranks)
-        highest_fullness = max(request_count / float(decode.room[fullest]), kv_share)
+        kv_share = float(rank_context_tokens.sum()) / (decode.kv_tokens[fullest_row] * ranks)
+        highest_fullness = max(request_count / float(decode.room[fullest_row]), kv_share)
         least_factor, most_factor = 1.0 / request_count, 1.0 / highest_fullness
         limit_s = NEAR_SLO * self._tpot_s * self._per_iteration
         least_s, most_s = iteration_s(least_factor), iteration_s(most_factor)

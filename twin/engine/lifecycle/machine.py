@@ -84,8 +84,8 @@ class Machine:
     def held_dies(self) -> set[int]:
         """Dies that belong to an instance: members, and original dies of ranks without a die."""
         held_dies = self.dies_in_use()
-        for number, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
-            if number not in self.off:
+        for k, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
+            if k not in self.off:
                 homes_and_dies = zip(i.die_of_rank, members, strict=True)
                 held_dies |= {home for home, die in homes_and_dies if die is None}
         return held_dies
@@ -198,15 +198,16 @@ class Machine:
 
     def _price_copies(self, k: int) -> None:
         """Set seconds per byte of copies between HBM of instance k and host memory (one rank)."""
-        rank = next((rank for rank in self.ranks(k) if None not in rank), ())
-        dies = [die for die in rank if die is not None]
+        rank_dies = next((rank_dies for rank_dies in self.ranks(k) if None not in rank_dies), ())
+        dies = [die for die in rank_dies if die is not None]
         if self.world.settings.swap_bytes <= 0.0 or not dies:
             return
         costs, block_tokens = self.setup.costs, self.setup.scenario.memory_pool.block_tokens
         layer_count = kv_layers(costs.deployed.shape, costs.deployed.drafter)
         token_bytes = costs.held_kv * costs.kv_bytes_per_token
-        role = self.roles[k]
-        layer_bytes = token_bytes / layer_count * role.die_kv * role.pool.own.pp_stages
+        instance_costs = self.roles[k]
+        layer_bytes = token_bytes / layer_count * instance_costs.die_kv
+        layer_bytes *= instance_costs.pool.own.pp_stages
         copies_rate = copies_bytes_per_s(self.facts, block_tokens * layer_bytes)
         bytes_per_s = host_copy_rates(self.fabric, dies, "ub")
         instance_row = self.setup.instances[k].index
@@ -242,7 +243,7 @@ class Machine:
         traffic.wish[flow] = min(bytes_per_s / traffic.alone[flow], 1.0)
 
     def _set_ports(self, k: int) -> None:
-        """Set the ports over which instance k hands on KV; ranks without a die use other ranks'."""
+        """Set instance k's ports for KV; a rank that lacks a die uses those of serving dies."""
         dies = self.serving_dies(k)
         if not dies:
             return
@@ -250,9 +251,9 @@ class Machine:
         ranks = self.ranks(k)
         dies_per_rank = len(ranks[0])
         port_dies = [
-            dies[(j * dies_per_rank + index) % len(dies)] if die is None or None in rank else die
+            dies[(j * dies_per_rank + position) % len(dies)] if die is None or None in rank else die
             for j, rank in enumerate(ranks)
-            for index, die in enumerate(rank)
+            for position, die in enumerate(rank)
         ]
         ports = ports_of(self._whole, port_dies, self._port)
         if instance.role == "prefill":
@@ -286,7 +287,7 @@ class Machine:
             machine.set_storage_access()
 
     def number_flows(self, machines: Sequence[Machine]) -> None:
-        """Make this model's flows again, numbered in the common table of these machines' models."""
+        """Make this model's flows again, numbered in the table that these machines share."""
         self.together = list(machines)
         first_flows = self.world.traffic.first
         self.flows = flows_of(self.setup.scenario, self.fabric, self.seats(), first_flows)
@@ -296,12 +297,12 @@ class Machine:
         pool_of = self.setup.pool_of
         return [
             Seat(
-                instance.role, instance.index, self.column(number),
-                tuple(die for die in self.serving_dies(number) if die not in self.out),
+                instance.role, instance.index, self.column(k),
+                tuple(die for die in self.serving_dies(k) if die not in self.out),
                 () if instance.role == "decode" else self.setup.pool_nodes(pool_of[instance.index]),
-                self.coming.get(number), self.setup.supernode_of(instance),
+                self.coming.get(k), self.setup.supernode_of(instance),
             )
-            for number, instance in enumerate(self.setup.instances)
+            for k, instance in enumerate(self.setup.instances)
         ]  # fmt: skip
 
     def set_storage_access(self) -> None:

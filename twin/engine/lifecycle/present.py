@@ -104,7 +104,8 @@ class Present:
                 float(self._instance_s(role, run_edges_s, *states)[0]) * self._npus_each(role)
                 for role in self._setup.roles
             )
-        starts = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
+        spans = self._elastic.life.spans
+        starts = [span for span in spans if span.state == "process" and span.t_s < span.end_s]
         return totals | {
             "role_changes": float(self._elastic.role_changes), "starts": float(len(starts)),
         }  # fmt: skip

@@ -26,9 +26,9 @@ def share_npus(lives: Sequence[Life]) -> None:
     for model_number, life in enumerate(lives):
         life.together = list(lives)
         life.loading.together = [other_life.loading for other_life in lives]
-        for number, dies in enumerate(life.dies):
-            if life.state[number] == "serve" and dies & taken_dies:
-                life.end(number, 0.0)
+        for k, dies in enumerate(life.dies):
+            if life.state[k] == "serve" and dies & taken_dies:
+                life.end(k, 0.0)
         taken_dies |= life.held_dies()
         life.share_dram(shared_dram, model_number)
 
@@ -46,11 +46,12 @@ def share_links(machines: Sequence[Machine]) -> bool:
         (world.settings.prefills, world.instance.running.size, world.settings.copies_kv > 0)
         for world in worlds
     ]
-    exchange_count = sum(size for _, size, _ in sizes_of_models)
+    exchange_count = sum(instances for _, instances, _ in sizes_of_models)
     flow_numbers, next_exchange, next_other = [], 0, exchange_count
-    for prefills, exchanges, swaps in sizes_of_models:
-        flow_numbers.append(number_flows(prefills, exchanges, swaps, next_exchange, next_other))
-        next_exchange += exchanges
+    for prefills, instance_count, swaps in sizes_of_models:
+        first_numbers = next_exchange, next_other
+        flow_numbers.append(number_flows(prefills, instance_count, swaps, *first_numbers))
+        next_exchange += instance_count
         next_other = int(flow_numbers[-1][1].max(initial=next_other))
     pace_bytes_per_s, is_active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
     duty, crowding = np.zeros(exchange_count), np.ones(exchange_count)

@@ -1,6 +1,6 @@
 """Phase: colocated instances prefill and decode in the same iterations.
 
-Each iteration takes a piece of the waiting prompts together with the whole decode batch, so a long
+Each iteration takes a chunk of the waiting prompts together with the whole decode batch, so a long
 prompt delays everyone's next token: the contrast that shows what disaggregation buys."""
 
 from twin.engine import codes as w
@@ -37,7 +37,7 @@ def advance_colocated(world: World, t1: float) -> None:
                 break
             if instance.running[first_column + number]:
                 decode.end_iteration(world, number, now_s)
-                finish_pieces(world, number, now_s)
+                finish_chunks(world, number, now_s)
             decode.admit_ready(world, number, now_s)  # who is there when the run begins
             decode.make_room(world, number, now_s)
             batch_tokens = form_batch(world, number, now_s)
@@ -50,18 +50,18 @@ def advance_colocated(world: World, t1: float) -> None:
 
 
 @kernel
-def finish_pieces(world: World, c: int, now_s: float) -> None:
-    """Deliver first tokens of instance c's prompts whose last piece is done; they decode next."""
-    requests = world.request
+def finish_chunks(world: World, c: int, now_s: float) -> None:
+    """Deliver first tokens of instance c's prompts whose last chunk is done; they decode next."""
+    request = world.request
     pool.set_pool_clock(world, c, now_s)
     blocks_before = pool.blocks_stored(world, c)
     while True:
         request_row = take_computed_request(world, c, now_s, now_s)
         if request_row == w.NONE:
             break
-        if requests.emitted[request_row] == 0:
-            requests.transfer_end_s[request_row] = now_s
-        requests.ready_s[request_row] = now_s
+        if request.emitted[request_row] == 0:
+            request.transfer_end_s[request_row] = now_s
+        request.ready_s[request_row] = now_s
         world.record.counters[w.TRANSFERRED] += 1
         decode.join_batch(world, c, request_row, now_s)
     pool.write_blocks(world, c, now_s, blocks_before)
@@ -69,7 +69,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
 
 @kernel
 def launch_mixed(world: World, c: int, read_s: float) -> None:
-    """Begin an iteration of instance c over its decode batch and the formed pieces of prompts. It
+    """Begin an iteration of instance c over its decode batch and the formed chunks of prompts. It
     is recorded from their forming on, and computes from read_s on, when their cached KV is read."""
     settings, state, costs, prefill = world.settings, world.decode, world.costs, world.prefill
     now_s, batch_tokens, pairs = prefill.begin_s[c], prefill.batch_tokens[c], prefill.batch_pairs[c]
@@ -88,8 +88,8 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
         iteration_s += mixed_hits_s(mixed_prices, prefill.batch_hits[c], operators)
     iteration_s += begin_copies_s(world, c, now_s, operators)
     iteration_s += read_s - now_s
-    end_s, windows = now_s + iteration_s, world.record.windows
+    end_s, window_sums = now_s + iteration_s, world.record.windows
     if batch_tokens > 0.0:
-        record_amount(world, windows, now_s, end_s, w.PREFILL_TOKENS, batch_tokens)
-        record_amount(world, windows, now_s, end_s, w.PREFILL_BATCHES, 1.0)
+        record_amount(world, window_sums, now_s, end_s, w.PREFILL_TOKENS, batch_tokens)
+        record_amount(world, window_sums, now_s, end_s, w.PREFILL_BATCHES, 1.0)
     decode.begin_iteration(world, c, now_s, end_s, batch_tokens, pairs)

@@ -28,8 +28,8 @@ def advance_decode(world: World, t1: float) -> None:
     decode_state, instance, first_column = world.decode, world.instance, world.settings.prefills
     for number in range(decode_state.taken.size):
         while instance.up[first_column + number]:
-            head = decode_state.wait[number, w.HEAD]
-            now_s = next_action_s(world, number, head)
+            first_waiting = decode_state.wait[number, w.HEAD]
+            now_s = next_action_s(world, number, first_waiting)
             if now_s > t1:
                 break
             if instance.running[first_column + number]:
@@ -332,9 +332,9 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     request, decode = world.request, world.decode
     victim = decode.slot_table[rank, 0]
     for slot in range(1, decode.requests[rank]):
-        other = decode.slot_table[rank, slot]
-        if (request.joined[other], other) > (request.joined[victim], victim):
-            victim = other
+        candidate = decode.slot_table[rank, slot]
+        if (request.joined[candidate], candidate) > (request.joined[victim], victim):
+            victim = candidate
     is_last = decode.requests[rank] == 1
     take_from_batch(world, d, victim)
     is_swapped = not is_last and swap_out(world, d, victim)
@@ -366,13 +366,13 @@ def take_from_batch(world: World, d: int, i: int) -> None:
     """Remove running request i from instance d's batch and calendar, but not from its slot."""
     request, calendar = world.request, world.decode.calendar
     ring_place = request.due[i] % calendar.shape[1]
-    item_before, due_request = w.NONE, calendar[d, ring_place]
+    request_before, due_request = w.NONE, calendar[d, ring_place]
     while due_request != i:
-        item_before, due_request = due_request, request.following[due_request]
-    if item_before == w.NONE:
+        request_before, due_request = due_request, request.following[due_request]
+    if request_before == w.NONE:
         calendar[d, ring_place] = request.following[i]
     else:
-        request.following[item_before] = request.following[i]
+        request.following[request_before] = request.following[i]
     request.following[i] = w.NONE
     iterations_done = world.decode.iteration[d] - request.joined[i]
     iterations_due = request.due[i] - request.joined[i]

@@ -32,10 +32,10 @@ def advance_prefill(world: World, t1: float) -> None:
                 if instance.ends_s[p] > t1:
                     break
                 finish_batch(world, p)
-            head = prefill_state.queue[p, w.HEAD]
-            if head == w.NONE:
+            first_waiting = prefill_state.queue[p, w.HEAD]
+            if first_waiting == w.NONE:
                 break
-            start_s = max(instance.ends_s[p], world.request.ready_s[head])
+            start_s = max(instance.ends_s[p], world.request.ready_s[first_waiting])
             if start_s > t1:
                 break
             form_batch(world, p, start_s)
@@ -68,7 +68,7 @@ def begin_prefill(world: World, i: int, hits: int, reads: int, now_s: float) -> 
 
 @kernel
 def form_batch(world: World, p: int, now_s: float) -> int:
-    """Add pieces of queued prompts to instance p's batch in order of arrival until its token budget
+    """Add chunks of queued prompts to instance p's batch in order of arrival until its token budget
     or KV space is full; returns tokens to compute. Notes tokens to read and attention pairs."""
     settings, request, prefill = world.settings, world.request, world.prefill
     fill(prefill.die_tokens, 0.0)
@@ -79,30 +79,30 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     prefill.cold_blocks[0] = 0
     pool.clear_servers(world, p)
     pool.set_pool_clock(world, p, now_s)
-    batch_tokens, kv_tokens, hit_tokens, read_tokens, pairs, hbm_blocks = 0, 0, 0, 0, 0.0, 0
+    batch_tokens, kv_tokens, hit_tokens, read_tokens, batch_pairs, hbm_blocks = 0, 0, 0, 0, 0.0, 0
     previous_request = w.NONE  # the last prompt that stays in the queue with a part of it
     latest_s = latest_arrival_s(world, p, now_s)
     i = w.NONE if must_wait_for_ranks(world, p, latest_s) else prefill.queue[p, w.HEAD]
     while i != w.NONE and request.ready_s[i] <= latest_s and batch_tokens < settings.prefill_budget:
         if settings.order == w.FAIR and request.progress[i] == w.NONE:
             i = bring_forward(world, prefill.queue, p, previous_request, latest_s, False)
-        is_first_piece = request.progress[i] == w.NONE  # who came forward may be computed in part
+        is_first_chunk = request.progress[i] == w.NONE  # who came forward may be computed in part
         if settings.colocated and rank_room_tokens(world, p, i) <= 0:  # ranks of others have room
             previous_request, i = i, request.following[i]
             continue
-        die = die_for_piece(world, p, i, is_first_piece) if settings.data_parallel_attention else 0
+        die = die_for_chunk(world, p, i, is_first_chunk) if settings.data_parallel_attention else 0
         kv_cell = request.rank[i] if settings.colocated else in_hbm.first_kv_cell(world, p) + die
         cached_tokens = request.progress[i]
-        if is_first_piece:
+        if is_first_chunk:
             hbm_blocks = in_hbm.blocks_in_cell(world, kv_cell, i) if settings.in_hbm else 0
             cached_tokens = pool.cached_tokens(world, p, i, hbm_blocks)
         tokens_left = request.input_tokens[i] + request.emitted[i] - cached_tokens
-        piece_tokens = next_piece(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
-        new_kv_tokens = kv_tokens + cached_tokens + piece_tokens
+        chunk_tokens = next_chunk_tokens(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
+        new_kv_tokens = kv_tokens + cached_tokens + chunk_tokens
         is_kv_full = batch_tokens > 0 and new_kv_tokens > settings.batch_kv_tokens
-        if piece_tokens <= 0 or is_kv_full:
+        if chunk_tokens <= 0 or is_kv_full:
             break
-        if is_first_piece:
+        if is_first_chunk:
             pool_tokens = max(cached_tokens - hbm_blocks * settings.block_tokens, 0)
             begin_prefill(world, i, cached_tokens, pool_tokens, now_s)
             in_hbm.claim_cell(world, kv_cell, i, hbm_blocks)
@@ -111,17 +111,17 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             if pool_tokens > 0:
                 prefill.cold_blocks[0] += pool.count_reads(world, p, i, cached_tokens, hbm_blocks)
         # Each token attends to all before it.
-        new_pairs = piece_tokens * (cached_tokens + 0.5 * (piece_tokens + 1))
-        prefill.die_tokens[die] += piece_tokens
+        new_pairs = chunk_tokens * (cached_tokens + 0.5 * (chunk_tokens + 1))
+        prefill.die_tokens[die] += chunk_tokens
         prefill.die_pairs[die] += new_pairs
         if settings.colocated:
-            add_piece_to_ranks(world, p, i, float(piece_tokens), new_pairs)
-        batch_tokens += piece_tokens
+            add_chunk_to_ranks(world, p, i, float(chunk_tokens), new_pairs)
+        batch_tokens += chunk_tokens
         kv_tokens = new_kv_tokens
-        pairs += new_pairs
-        request.progress[i] += piece_tokens
+        batch_pairs += new_pairs
+        request.progress[i] += chunk_tokens
         next_request = request.following[i]
-        if piece_tokens == tokens_left:
+        if chunk_tokens == tokens_left:
             remove_after(prefill.queue, p, request.following, previous_request, i)
             append(prefill.batch, p, request.following, i)
         else:
@@ -131,7 +131,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     if batch_tokens > 0 and first_request != w.NONE and request.ready_s[first_request] <= latest_s:
         prefill.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
     prefill.batch_reads[p] = read_tokens
-    note_batch(world, p, now_s, float(batch_tokens), float(hit_tokens), pairs)
+    note_batch(world, p, now_s, float(batch_tokens), float(hit_tokens), batch_pairs)
     note_ending_work(world, p)
     return batch_tokens
 
@@ -193,11 +193,11 @@ def attention_s(world: World, p: int, die: int) -> float:
 
 
 @kernel
-def die_for_piece(world: World, p: int, i: int, is_first_piece: bool) -> int:
-    """Die of instance p, or group of dies that split prompts, that takes request i's next piece:
-    with the fewest tokens (with `even_attention` the least attention work) or, for a first piece
+def die_for_chunk(world: World, p: int, i: int, is_first_chunk: bool) -> int:
+    """Die of instance p, or group of dies that split prompts, that takes request i's next chunk:
+    with the fewest tokens (with `even_attention` the least attention work) or, for a first chunk
     where the router looks for hits in HBM, the fewest minus hits."""
-    if is_first_piece and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
+    if is_first_chunk and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return in_hbm.lightest_cell(world, p, i, world.prefill.die_tokens)
     prefill, lightest_die, layout = world.prefill, 0, world.costs.prefill[p].layout
     for die in range(1, int(layout.dies / layout.context_dies)):
@@ -226,7 +226,7 @@ def tokens_to_even_share(world: World, p: int, die: int, tokens_before: int) -> 
 
 
 @kernel
-def next_piece(
+def next_chunk_tokens(
     world: World, p: int, i: int, die: int, held: int, remaining: int, taken: int
 ) -> int:
     """Tokens of request i that join instance p's batch now. held: its tokens computed or cached so
@@ -237,22 +237,22 @@ def next_piece(
     if settings.colocated:
         return min(remaining, budget_left, rank_room_tokens(world, p, i))
     if not (settings.data_parallel_attention and settings.even_attention):
-        return tokens_to_take(remaining, budget_left, longest_piece(world, p, held), taken == 0)
-    limit_tokens = longest_piece(world, p, held) if settings.chunk_tokens > 0 else remaining
+        return tokens_to_take(remaining, budget_left, max_chunk_tokens(world, p, held), taken == 0)
+    limit_tokens = max_chunk_tokens(world, p, held) if settings.chunk_tokens > 0 else remaining
     return min(remaining, budget_left, tokens_to_even_share(world, p, die, held), limit_tokens)
 
 
 @kernel
-def longest_piece(world: World, p: int, tokens_before: int) -> int:
-    """Most tokens of a prompt's next piece at instance p after `tokens_before`; 0: no limit."""
+def max_chunk_tokens(world: World, p: int, tokens_before: int) -> int:
+    """Most tokens of a prompt's next chunk at instance p after `tokens_before`; 0: no limit."""
     settings = world.settings
     if settings.chunk_evening <= 0.0:
         return settings.chunk_tokens
     s_per_token, s_per_pair = world.prefill.s_per_token[p], world.prefill.s_per_pair[p]
-    piece_tokens = physics.next_piece(
+    chunk_tokens = physics.next_piece(
         settings.chunk_tokens, settings.chunk_evening, s_per_token, s_per_pair, tokens_before
     )
-    return max(1, int(piece_tokens))
+    return max(1, int(chunk_tokens))
 
 
 @kernel
@@ -272,8 +272,8 @@ def rank_room_tokens(world: World, p: int, i: int) -> int:
 
 
 @kernel
-def add_piece_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
-    """Add the tokens and query-key pairs of a piece of request i's prompt, in equal parts, to the
+def add_chunk_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
+    """Add the tokens and query-key pairs of a chunk of request i's prompt, in equal parts, to the
     ranks of instance p that share the request."""
     first_rank, end_rank = ranks_of_prompt(world, p, i)
     for rank in range(first_rank, end_rank):
@@ -283,7 +283,7 @@ def add_piece_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float
 
 @kernel
 def note_ending_work(world: World, p: int) -> None:
-    """Sum the tokens and predicted seconds that leave instance p's queue when its batch ends."""
+    """Store the tokens and predicted seconds that leave instance p's queue when its batch ends."""
     prefill, request = world.prefill, world.request
     ending_tokens, work_s = 0, 0.0
     batch_request = prefill.batch[p, w.HEAD]

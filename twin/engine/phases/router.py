@@ -189,7 +189,7 @@ def leave_supernode(world: World, i: int) -> bool:
 
 
 @kernel
-def may_take(world: World, is_open: int, supernode: int, i: int) -> bool:
+def may_serve(world: World, is_open: int, supernode: int, i: int) -> bool:
     """Whether an instance is open and, behind a front router, in the supernode of request i."""
     return is_open == 1 and (not world.settings.front or supernode == world.request.supernode[i])
 
@@ -257,8 +257,8 @@ def place_request(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def reserve_rank(world: World, instance: int, i: int, tokens: float) -> int:
-    """Reserve KV space for `tokens` of request i on a rank of `instance` or, if that is NONE, of
-    the instance with the fewest requests; returns the rank, or NONE."""
+    """Reserve a slot and `tokens` of KV space for request i on a rank of `instance` (NONE: of the
+    open one with fewest requests, else the next with room); returns the rank, or NONE."""
     settings, decode = world.settings, world.decode
     ranks, is_open = settings.decode_ranks, world.instance.open[settings.prefills :]
     supernode_of = world.front.of_decode
@@ -267,37 +267,40 @@ def reserve_rank(world: World, instance: int, i: int, tokens: float) -> int:
         best_instance = 0
         for d in range(1, decode.taken.size):  # of those that are open
             fewer_requests = decode.taken[d] < decode.taken[best_instance]
-            is_worse = fewer_requests or not may_take(
+            is_worse = fewer_requests or not may_serve(
                 world, is_open[best_instance], supernode_of[best_instance], i
             )
-            if is_worse and may_take(world, is_open[d], supernode_of[d], i):
+            if is_worse and may_serve(world, is_open[d], supernode_of[d], i):
                 best_instance = d
-    for k in range(decode.taken.size):
-        d = (best_instance + k) % decode.taken.size
-        if k > 0 and settings.colocated:
+    for offset in range(decode.taken.size):
+        d = (best_instance + offset) % decode.taken.size
+        if offset > 0 and settings.colocated:
             break
-        if not may_take(world, is_open[d], supernode_of[d], i) or decode.taken[d] >= decode.room[d]:
+        if (
+            not may_serve(world, is_open[d], supernode_of[d], i)
+            or decode.taken[d] >= decode.room[d]
+        ):
             continue
         if tokens >= decode.refused[d]:
             continue
-        first, end = d * ranks, (d + 1) * ranks
+        first_rank, end_rank = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
-            for rank in range(first, end):
-                fits = decode.taken_slots[rank] < decode.slots[rank]
-                fits = fits and decode.taken_tokens[rank] + tokens <= decode.kv_tokens[d]
-                decode.price[rank] = decode.taken_tokens[rank] if fits else np.inf
-            rank_place = lightest_cell(world, d, i, decode.price[first:end])
+            for rank in range(first_rank, end_rank):
+                has_room = decode.taken_slots[rank] < decode.slots[rank]
+                has_room = has_room and decode.taken_tokens[rank] + tokens <= decode.kv_tokens[d]
+                decode.price[rank] = decode.taken_tokens[rank] if has_room else np.inf
+            rank_place = lightest_cell(world, d, i, decode.price[first_rank:end_rank])
         else:
             rank_place = choose_rank(
                 settings.rank_choice, world.record.counters[w.ROUTED],
-                decode.taken_slots[first:end], decode.taken_tokens[first:end], decode.taken[d],
-                decode.all_tokens[d], decode.slots[first:end], decode.kv_tokens[d], tokens,
-                decode.price[first:end],
+                decode.taken_slots[first_rank:end_rank], decode.taken_tokens[first_rank:end_rank],
+                decode.taken[d], decode.all_tokens[d], decode.slots[first_rank:end_rank],
+                decode.kv_tokens[d], tokens, decode.price[first_rank:end_rank],
             )  # fmt: skip
             if rank_place == w.NONE:
                 decode.refused[d] = tokens
         if rank_place != w.NONE:
-            rank = first + rank_place
+            rank = first_rank + rank_place
             decode.changed[d] = 1
             decode.taken[d] += 1
             decode.taken_slots[rank] += 1
@@ -309,21 +312,22 @@ def reserve_rank(world: World, instance: int, i: int, tokens: float) -> int:
 
 @kernel
 def update_queue_view(world: World, i: int, now_s: float) -> None:
-    """Set whether each instance takes request i, its waiting tokens now, and the seconds until they
-    are computed. A batch that ended in this step no longer counts, or the view would depend on the
-    step. A new request still joins a batch that is not full, so only full ones add time."""
+    """Set in the router's view whether each instance takes request i, its queued tokens now, and
+    the seconds until they are computed. A batch that ended in this step no longer counts, or the
+    view would depend on the step. A new request still joins a batch that is not full, so only full
+    ones add time."""
     prefill, settings, router_view = world.prefill, world.settings, world.seen
     instance, first_row, budget = world.instance, settings.prompt_row, settings.prefill_budget
-    is_open, running = instance.open[first_row:], instance.running[first_row:]
+    is_open, is_running = instance.open[first_row:], instance.running[first_row:]
     ends_s = instance.ends_s[first_row:]
     for row in range(router_view.wait_s.size):
-        router_view.opened[row] = may_take(world, is_open[row], world.front.of_prefill[row], i)
+        router_view.opened[row] = may_serve(world, is_open[row], world.front.of_prefill[row], i)
         queued_tokens, work_s, ahead_s = prefill.queued_tokens[row], prefill.queued_s[row], 0.0
         pass_s, waiting_tokens = prefill.pass_s[row], queued_tokens
         if prefill.reading[row]:
             waiting_tokens -= prefill.ending_tokens[row]
             ahead_s = max(0.0, prefill.read_end_s[row] - now_s) + pass_s  # its work is in queued_s
-        elif running[row]:
+        elif is_running[row]:
             waiting_tokens -= prefill.ending_tokens[row]
             work_s -= prefill.ending_s[row]
             ahead_s = ends_s[row] - now_s
@@ -347,9 +351,9 @@ def cached_tokens_at(world: World, p: int, i: int) -> tuple[int, int]:
     hbm_blocks = int(expected_blocks(world, p, i))
     hit_blocks = hbm_blocks
     if settings.pool_enabled:
-        ssd_open, row = world.prefill.ssd_bytes_per_s[p] > 0.0, pool_row(world, p, i)
+        ssd_open, table_row = world.prefill.ssd_bytes_per_s[p] > 0.0, pool_row(world, p, i)
         hit_blocks = matched_blocks(
-            world.pool, world.ssd, ssd_open, row, world.request, turn_of(world, i), hbm_blocks
+            world.pool, world.ssd, ssd_open, table_row, world.request, turn_of(world, i), hbm_blocks
         )
     return settings.block_tokens * hit_blocks, settings.block_tokens * hbm_blocks
 
@@ -365,8 +369,8 @@ def misses_ttft(world: World, i: int, now_s: float) -> bool:
         prefill_row = choose_prefill(world, i, now_s)
         if prefill_row != w.NONE:  # else it waits, as in `place_request`
             hit_tokens, hbm_tokens = cached_tokens_at(world, prefill_row, i)
-            own_s = prefill_work_s(world, prefill_row, i, hit_tokens, hbm_tokens)
-            ahead_s = prefill_end_in_s(world, prefill_row, i, hit_tokens, own_s, now_s)
+            added_s = prefill_work_s(world, prefill_row, i, hit_tokens, hbm_tokens)
+            ahead_s = prefill_end_in_s(world, prefill_row, i, hit_tokens, added_s, now_s)
             ahead_s += lone_transfer_s(world, prefill_row, i)
     limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
     return now_s - request.arrival_s[i] + ahead_s > limit_s
@@ -437,7 +441,8 @@ def update_kv_view(world: World) -> None:
 
 @kernel
 def choose_prefill(world: World, i: int, now_s: float) -> int:
-    """The prefill (or colocated) instance that the policy selects for request i."""
+    """The prefill (or colocated) instance that the policy selects for request i; NONE: none is
+    open."""
     settings = world.settings
     policy = settings.router_policy
     update_queue_view(world, i, now_s)

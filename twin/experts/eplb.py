@@ -13,8 +13,7 @@ Singles = NDArray[np.float32]
 def packing(load: Singles, packs: int) -> tuple[Ints, Ints]:
     """Put items, heaviest first, into the lightest pack with room (ties: lowest index). load
     f4[layers, items]: weights; packs: number of packs, which divides that of items. Returns (pack,
-    place in it) of each item, i8[layers, items]; if there are as many packs as items, item i is in
-    pack i."""
+    place in it) of each item, i8[layers, items]; as many packs as items: item i is in pack i."""
     layers, items = load.shape
     items_per_pack = items // packs
     pack_of = np.tile(np.arange(items), (layers, 1))
@@ -38,15 +37,17 @@ def replicate_experts(load: Singles, slots: int) -> tuple[Ints, Ints]:
     lowest index); the first slots hold the experts in order. load f4[layers, experts]. Returns
     (expert of each slot i8[layers, slots], number of copies i8[layers, experts])."""
     layers, experts = load.shape
-    layer = np.arange(layers)
+    each_layer = np.arange(layers)
     expert_of_slot = np.tile(np.arange(slots), (layers, 1))
     copies = np.ones((layers, experts), np.int64)
     copy_load = load.copy()
     for slot in range(experts, slots):
         expert = copy_load.argmax(axis=1)
         expert_of_slot[:, slot] = expert
-        copies[layer, expert] += 1
-        copy_load[layer, expert] = load[layer, expert] / copies[layer, expert].astype(np.float32)
+        copies[each_layer, expert] += 1
+        copy_load[each_layer, expert] = load[each_layer, expert] / copies[
+            each_layer, expert
+        ].astype(np.float32)
     return expert_of_slot, copies
 
 
@@ -74,6 +75,8 @@ def place_eplb(load: Floats, copy_count: int, groups: int, nodes: int, slots: In
         slot_load = np.zeros((layers, node_dies * die_slots), np.float32)
         slot_copies = copies[each_layer, slot_expert].astype(np.float32)
         slot_load[:, :node_slots] = node_load[each_layer, slot_expert] / slot_copies
-        die_in_node, slot_in_die = (part[:, :node_slots] for part in packing(slot_load, node_dies))
+        die_in_node, slot_in_die = (
+            packed[:, :node_slots] for packed in packing(slot_load, node_dies)
+        )
         die_of_slot = node * node_dies + die_in_node
         slots[each_layer, die_of_slot, slot_in_die] = node_experts[each_layer, slot_expert]

@@ -62,8 +62,9 @@ def grouped_deficit(
 ) -> Floats:
     """Mean minus variance of a token's picks on each die, f8[layers, dies], when its experts are in
     `top_groups` of the groups. chances f8[layers, experts]: that a token picks an expert;
-    slot_share f8[layers, dies, slots]: share of its expert's tokens that each slot gets. Dies share
-    a fixed sum of picks: variances are those of independent picks that vary as much given it."""
+    slot_share f8[layers, dies, slots]: share of its expert's tokens that each slot gets. All dies
+    together have a fixed number of picks; the variance is that of independent picks that vary as
+    much once their sum is given."""
     layers, dies, die_slots = slots.shape
     experts = chances.shape[1]
     group_size = experts // groups

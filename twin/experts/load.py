@@ -68,12 +68,13 @@ class Peaks:
             own_variance = grouped_deficit(chances, slots, slot_shares, groups, top_groups)
         by_picks = np.argsort(-picks, axis=1, kind="mergesort")
         moments = picks, own_variance, common_variance
-        self._picks, self._own, self._alike = (np.take_along_axis(k, by_picks, 1) for k in moments)
+        self._picks, self._own, self._alike = (
+            np.take_along_axis(moment, by_picks, 1) for moment in moments
+        )
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die divided by the mean, averaged over layers, f8[g], for
-        batches of tokens f8[g]. correlation: between the `tokens_per_request` tokens of a
-        request."""
+        batches of tokens f8[g]. correlation: of the `tokens_per_request` tokens of a request."""
         request_args = tokens_per_request, correlation
         return np.array([self._mean_factor(peaks, float(batch), *request_args) for batch in tokens])
 
@@ -155,9 +156,9 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     if nearest == 1:
         return np.where(is_first, copies_on_die / np.where(is_filled, copies_of_slot, 1.0), 0.0)
     nodes_without = (node_copies == 0.0).sum(axis=1)[layer_index, slots]
-    near_part = 1.0 / np.where(is_filled, node_copies[layer_index, node_index, slots], 1.0)
-    far_part = nodes_without / np.where(is_filled, copies_of_slot, 1.0)
-    return np.where(is_first, copies_on_die * (near_part + far_part) / nearest, 0.0)
+    near_share = 1.0 / np.where(is_filled, node_copies[layer_index, node_index, slots], 1.0)
+    far_share = nodes_without / np.where(is_filled, copies_of_slot, 1.0)
+    return np.where(is_first, copies_on_die * (near_share + far_share) / nearest, 0.0)
 
 
 def die_moments(chances: Floats, slots: Ints, shares: Floats) -> tuple[Floats, Floats, Floats]:

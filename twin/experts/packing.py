@@ -22,16 +22,16 @@ def place_spread(
     layers, dies, die_slots = slots.shape
     experts = load.shape[1]
     each_layer = np.arange(layers)
-    copies_of = np.ones((layers, experts), np.int64)
+    expert_copies = np.ones((layers, experts), np.int64)
     copy_count = min(copies, experts * dies)
     for _ in range(experts, copy_count):
-        hottest_expert = np.where(copies_of < dies, load / copies_of, -1.0).argmax(axis=1)
-        copies_of[each_layer, hottest_expert] += 1
+        hottest_expert = np.where(expert_copies < dies, load / expert_copies, -1.0).argmax(axis=1)
+        expert_copies[each_layer, hottest_expert] += 1
     had_expert = np.zeros((layers, experts, nodes), np.bool_)
     if nodes > 1 and current.shape[0] > 0:
         layer_index, die, _ = np.nonzero(current >= 0)
         had_expert[layer_index, current[current >= 0], node_of[die]] = True
-    node_copies = _copies_by_node(load, copies_of, node_of, had_expert, die_slots, copy_count)
+    node_copies = _copies_by_node(load, expert_copies, node_of, had_expert, die_slots, copy_count)
     # Expert by expert, node by node: which copy goes where, and what it weighs.
     expert_node = np.repeat(np.tile(np.arange(experts * nodes), layers), node_copies.ravel())
     expert, node = np.divmod(expert_node.reshape(layers, copy_count), nodes)
@@ -39,7 +39,7 @@ def place_spread(
     nodes_without = (node_copies == 0).sum(axis=2)
     shares = (
         1.0 / node_copies[layer_rows, expert, node]
-        + nodes_without[layer_rows, expert] / copies_of[layer_rows, expert]
+        + nodes_without[layer_rows, expert] / expert_copies[layer_rows, expert]
     )
     _pack_apart(load[layer_rows, expert] / nodes * shares, expert, node, node_of, experts, slots)
 
@@ -55,30 +55,34 @@ def _copies_by_node(
     layers, experts, nodes = had_copy.shape
     if nodes == 1:
         return count[:, :, None].copy()
-    rows = np.arange(layers)
+    each_layer = np.arange(layers)
     node_slots = np.bincount(node_of, minlength=nodes) * die_slots
     free_slots = np.tile(node_slots, (layers, 1))
     most_load = SLACK * np.add.accumulate(load, axis=1)[:, -1] / (node_of.size * die_slots)
     copies_of_node = np.zeros((layers, experts, nodes), np.int64)
     node_load = np.zeros((layers, nodes))
     order = np.argsort(-load / count, axis=1, kind="mergesort")
-    sequence = np.repeat(order.ravel(), count[rows[:, None], order].ravel()).reshape(layers, copies)
+    sequence = np.repeat(order.ravel(), count[each_layer[:, None], order].ravel()).reshape(
+        layers, copies
+    )
     for copy_number in range(copies):
         expert = sequence[:, copy_number]
-        copy_load = load[rows, expert] / count[rows, expert]
-        node_copies = np.where(free_slots > 0, copies_of_node[rows, expert], np.iinfo(np.int64).max)
+        copy_load = load[each_layer, expert] / count[each_layer, expert]
+        node_copies = np.where(
+            free_slots > 0, copies_of_node[each_layer, expert], np.iinfo(np.int64).max
+        )
         has_fewest = node_copies == node_copies.min(axis=1, keepdims=True)
         node = np.where(has_fewest, node_load / np.maximum(node_slots, 1), np.inf).argmin(axis=1)
         may_stay = (
             has_fewest
-            & had_copy[rows, expert]
+            & had_copy[each_layer, expert]
             & (node_load + copy_load[:, None] <= most_load[:, None] * node_slots)
         )
-        stays_on_node = may_stay.any(axis=1) & ~had_copy[rows, expert, node]
+        stays_on_node = may_stay.any(axis=1) & ~had_copy[each_layer, expert, node]
         node = np.where(stays_on_node, may_stay.argmax(axis=1), node)
-        copies_of_node[rows, expert, node] += 1
-        free_slots[rows, node] -= 1
-        node_load[rows, node] += copy_load
+        copies_of_node[each_layer, expert, node] += 1
+        free_slots[each_layer, node] -= 1
+        node_load[each_layer, node] += copy_load
     return copies_of_node
 
 
@@ -88,28 +92,29 @@ def _pack_apart(
     """Fill `slots` with copies, heaviest first, each on its node's lightest die with room, if
     possible one without its expert. copy_load, expert, node: of each copy, [layers, copies]."""
     layers, dies, slots_per_die = slots.shape
-    rows = np.arange(layers)
+    each_layer = np.arange(layers)
     die_load = np.zeros((layers, dies))
     copies_on_die = np.zeros((layers, dies), np.int64)
     holds_expert = np.zeros((experts, layers, dies), np.bool_)
     for copy_of_layer in np.argsort(-copy_load, axis=1, kind="mergesort").T:
-        expert_of_copy = expert[rows, copy_of_layer]
-        has_room = (node_of == node[rows, copy_of_layer][:, None]) & (copies_on_die < slots_per_die)
-        fits_apart = has_room & ~holds_expert[expert_of_copy, rows]
+        expert_of_copy = expert[each_layer, copy_of_layer]
+        has_room = (node_of == node[each_layer, copy_of_layer][:, None]) & (
+            copies_on_die < slots_per_die
+        )
+        fits_apart = has_room & ~holds_expert[expert_of_copy, each_layer]
         may_take = np.where(fits_apart.any(axis=1, keepdims=True), fits_apart, has_room)
         lightest_die = np.where(may_take, die_load, np.inf).argmin(axis=1)
-        slots[rows, lightest_die, copies_on_die[rows, lightest_die]] = expert_of_copy
-        copies_on_die[rows, lightest_die] += 1
-        die_load[rows, lightest_die] += copy_load[rows, copy_of_layer]
-        holds_expert[expert_of_copy, rows, lightest_die] = True
+        slots[each_layer, lightest_die, copies_on_die[each_layer, lightest_die]] = expert_of_copy
+        copies_on_die[each_layer, lightest_die] += 1
+        die_load[each_layer, lightest_die] += copy_load[each_layer, copy_of_layer]
+        holds_expert[expert_of_copy, each_layer, lightest_die] = True
 
 
 @lazy_entry
 def renumber_dies(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     """`new` i8[layers, dies, slots] with the dies of each node renumbered, so that they hold
     experts that they hold in `current`: greedily, pairs with most experts in common first. A node's
-    dies are alike, so no load changes. node_of i8[dies]: node of each die; experts: number of
-    experts."""
+    dies are alike, so no load changes. node_of i8[dies]: node of each; experts: their number."""
     layers, dies, slots_per_die = new.shape
     renumbered = np.empty_like(new)
     for layer in range(layers):
@@ -125,16 +130,17 @@ def renumber_dies(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints
                     if expert >= 0 and node_of[die] == node_of[i] and holds_expert[die, expert]:
                         in_common[i, die] += 1
         is_numbered, is_taken = np.zeros(dies, np.bool_), np.zeros(dies, np.bool_)
-        for level in range(in_common.max(), -2, -1):  # 0: a die of the same number; -1: of the node
+        # 0: a die of the same number; -1: of the node.
+        for common in range(in_common.max(), -2, -1):
             for i in range(dies):
                 chosen_die = -1
                 if is_numbered[i]:
                     continue
-                if not is_taken[i] and (level < 1 or in_common[i, i] == level):
+                if not is_taken[i] and (common < 1 or in_common[i, i] == common):
                     chosen_die = i
-                elif level != 0:
+                elif common != 0:
                     for die in range(dies):
-                        has_as_many = level < 0 or in_common[i, die] == level
+                        has_as_many = common < 0 or in_common[i, die] == common
                         if has_as_many and node_of[die] == node_of[i] and not is_taken[die]:
                             chosen_die = die
                             break

@@ -28,12 +28,14 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     rounded_trials = np.floor(0.5 - mean / np.where(is_binomial, excess, -1.0))
     trials = np.where(is_binomial, np.maximum(np.ceil(mean) + 1.0, rounded_trials), 1.0)
     excess = np.where(is_binomial, -mean / trials, excess)
-    poisson = np.abs(excess) <= 1e-9
-    excess = np.where(poisson, 0.0, excess)
+    is_poisson = np.abs(excess) <= 1e-9
+    excess = np.where(is_poisson, 0.0, excess)
     a = excess / (1.0 + excess)
-    b = np.where(poisson, mean, (mean - excess) / (1.0 + excess))
-    chance = apply(math.exp, -mean * apply(math.log, 1.0 + excess) / np.where(poisson, 1.0, excess))
-    chance = np.where(poisson, apply(math.exp, -mean), chance)
+    b = np.where(is_poisson, mean, (mean - excess) / (1.0 + excess))
+    chance = apply(
+        math.exp, -mean * apply(math.log, 1.0 + excess) / np.where(is_poisson, 1.0, excess)
+    )
+    chance = np.where(is_poisson, apply(math.exp, -mean), chance)
     cdf = chance.copy()
     expected_max = np.zeros(mean.shape[0])
     unfinished_rows = np.arange(mean.shape[0])
@@ -166,17 +168,20 @@ def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
     step = (highest_count - lowest_count) / STEPS
     expected_max = lowest_count
     for i in range(STEPS):
-        expected_max += (1.0 - _all_below(lowest_count + (i + 0.5) * step, mean, sd, skew)) * step
+        expected_max += (
+            1.0 - _chance_all_below(lowest_count + (i + 0.5) * step, mean, sd, skew)
+        ) * step
     return expected_max
 
 
 @kernel
-def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
-    """P(no die's count is above x); neighbouring dies with equal moments are computed once."""
-    all_below = chance_below = 1.0
+def _chance_all_below(count: float, mean: Floats, sd: Floats, skew: Floats) -> float:
+    """P(no die's count is above `count`), by the counts' means, standard deviations `sd` and skews,
+    f8[dies]; neighbouring dies with equal moments are computed once."""
+    p_all_below = chance_below = 1.0
     for die in range(sd.size):
         if die == 0 or mean[die] != mean[die - 1] or sd[die] != sd[die - 1]:
-            sds_above = (x - mean[die]) / max(sd[die], 1e-300)
+            sds_above = (count - mean[die]) / max(sd[die], 1e-300)
             cube = 1.0 + 0.5 * skew[die] * sds_above
             chance_below = 0.0
             if sds_above > 12.0:
@@ -184,7 +189,7 @@ def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
             elif cube > 0.0:
                 normal_z = 6.0 / skew[die] * (math.pow(cube, 1.0 / 3.0) - 1.0) + skew[die] / 6.0
                 chance_below = 0.5 * math.erfc(-normal_z * ROOT_HALF)
-        all_below *= chance_below
-        if all_below < 1e-9:
+        p_all_below *= chance_below
+        if p_all_below < 1e-9:
             break
-    return all_below
+    return p_all_below

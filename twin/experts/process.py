@@ -159,9 +159,9 @@ def topics_of(
     class_row = np.arange(request_count)
     in_session = np.flatnonzero(session != NO_SESSION)
     if in_session.size:
-        in_turn = in_session[np.lexsort((in_session, arrival_s[in_session], session[in_session]))]
-        is_first_turn = np.concatenate(([True], np.diff(session[in_turn]) != 0))
-        class_row[in_turn] = in_turn[is_first_turn][np.cumsum(is_first_turn) - 1]
+        turn_rows = in_session[np.lexsort((in_session, arrival_s[in_session], session[in_session]))]
+        is_first_turn = np.concatenate(([True], np.diff(session[turn_rows]) != 0))
+        class_row[turn_rows] = turn_rows[is_first_turn][np.cumsum(is_first_turn) - 1]
     weight = _topic_weights(process, arrival_s[class_row].astype(np.float64))
     draw = uniforms(stream_key(seed, "experts/topic_of"), class_row) * np.cumsum(weight, axis=0)[-1]
     topic_class = np.zeros(request_count, np.int8)
@@ -233,8 +233,7 @@ def _shifted_loads(process: Process, t_s: float) -> Floats:
 
 
 def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
-    """Normal numbers times `sd`, f8[layers, experts], of each layer's stream from draw `first`
-    on."""
+    """Normal numbers times `sd`, f8[layers, experts]: of each stream those from `first` on."""
     return sd * normals(keys[:, None], np.arange(first, first + experts))
 
 

@@ -71,30 +71,30 @@ def _tokens_of_tenants(o: Observed, is_counted: np.ndarray) -> np.ndarray:
 
 
 def tenant_rows(o: Observed) -> list[dict[str, Any]]:
-    """Figures of each tenant in the steady state: rates, SLO attainment, latencies, hits."""
-    tenants, requests = [], o.requests
+    """One row of figures per tenant in the steady state: rates, SLO attainment, latencies, hits."""
+    rows, requests = [], o.requests
     tenant_index = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
     first_attempts, served_tokens = _is_first_attempt(o), _tokens_of_tenants(o, o.is_finished)
     fair_share_ratios = _fair_share_ratios(o)
-    for number, tenant in enumerate(o.scenario.tenants):
-        is_of_tenant = tenant_index == number
+    for tenant_number, tenant in enumerate(o.scenario.tenants):
+        is_of_tenant = tenant_index == tenant_number
         has_first = is_of_tenant & o.has_first_token
         ttft_s, hit_tokens = o.ttft[has_first], requests["hit_tokens"].to_numpy()[has_first]
         prompt_tokens = int(requests["input_tokens"].to_numpy()[has_first].sum())
         tpot_s = o.tpot[is_of_tenant[o.is_finished]]
-        tenants.append({
+        rows.append({
             "tenant": tenant.name,
             "asked_req_per_s": float((is_of_tenant & first_attempts).sum()) / o.steady_s,
             "goodput_req_per_s": o.count_met(is_of_tenant) / o.steady_s,
             "slo_attainment": o.attainment_of(is_of_tenant),
             "refused": int((is_of_tenant & (status == "rejected")).sum()),
             "cancelled": int((is_of_tenant & (status == "cancelled")).sum()),
-            "tokens_per_s": served_tokens[number] / o.steady_s,
-            "fair_share_ratio": float(fair_share_ratios[number]),
+            "tokens_per_s": served_tokens[tenant_number] / o.steady_s,
+            "fair_share_ratio": float(fair_share_ratios[tenant_number]),
             "ttft_s_p50": float(np.median(ttft_s)) if ttft_s.size else None,
             "ttft_s_p99": float(np.percentile(ttft_s, 99)) if ttft_s.size else None,
             "tpot_s_mean": float(np.nanmean(tpot_s)) if (~np.isnan(tpot_s)).any() else None,
             "hit_token_ratio": float(hit_tokens.sum() / prompt_tokens) if prompt_tokens else None,
         })  # fmt: skip
-    return tenants
+    return rows

@@ -45,7 +45,12 @@ class Event:
 def events_table(events: list[Event], horizon_s: float) -> pl.DataFrame:
     """One row per event within the horizon, in order of time; `end_s` is null for an open
     end and for one after the horizon."""
-    in_order = sorted((e for e in events if e.t_s <= horizon_s), key=lambda e: e.t_s)
-    columns: dict[str, list[Any]] = {name: [getattr(e, name) for e in in_order] for name in SCHEMA}
-    columns["end_s"] = [t if t is not None and t <= horizon_s else None for t in columns["end_s"]]
+    events = sorted(events, key=lambda event: event.t_s)
+    in_run = [event for event in events if event.t_s <= horizon_s]
+    columns: dict[str, list[Any]] = {
+        name: [getattr(event, name) for event in in_run] for name in SCHEMA
+    }
+    columns["end_s"] = [
+        end_s if end_s is not None and end_s <= horizon_s else None for end_s in columns["end_s"]
+    ]
     return pl.DataFrame(columns, schema=SCHEMA)

@@ -22,15 +22,17 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
     idle NPU-hours, kWh, hit ratio (null if unknown), used share of DRAM, arrivals."""
     window_hours = pl.col("window_s") / 3600.0
     held_npus, busy_npus = pl.lit(0.0), pl.lit(0.0)
-    npus: dict[str, pl.Expr] = {}
+    npus_of: dict[str, pl.Expr] = {}
     for role, pool in pools_by_role(s).items():
         column = f"{role}_npus"
         is_recorded = column in windows.columns
-        npus[column] = pl.col(column) if is_recorded else pl.lit(float(pool.instances * pool.npus))
+        npus_of[column] = (
+            pl.col(column) if is_recorded else pl.lit(float(pool.instances * pool.npus))
+        )
         if not pool.lender:
-            held_npus = held_npus + npus[column]
+            held_npus = held_npus + npus_of[column]
         busy_share = pl.col(f"{pool.phase}_busy").fill_nan(0.0).fill_null(0.0).clip(0.0, 1.0)
-        busy_npus = busy_npus + npus[column] * (busy_share * pool.cores)
+        busy_npus = busy_npus + npus_of[column] * (busy_share * pool.cores)
     changing_npus = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
     hit_ratio = pl.col("hit_token_ratio").fill_nan(None)
     # Only computed prompt tokens are known: a share 1 - hit ratio of all.
@@ -42,7 +44,10 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
     return (
         windows.group_by(hour=(middle_s / length_s).cast(pl.Int32))
         .agg(
-            **{column: (n * pl.col("window_s")).sum() / covered_s for column, n in npus.items()},
+            **{
+                column: (npus * pl.col("window_s")).sum() / covered_s
+                for column, npus in npus_of.items()
+            },
             changing_npus=(changing_npus * pl.col("window_s")).sum() / covered_s,
             npu_hours=((held_npus + changing_npus) * window_hours).sum(),
             npu_hours_idle=((held_npus + changing_npus - busy_npus) * window_hours).sum(),
@@ -59,7 +64,8 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
 
 
 def hit_ratio_table(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
-    """Hit ratio by begin of prefill, in intervals of width_s from `t_s`; a column per tenant."""
+    """Table of hit ratios, a column per tenant and a row per interval of `width_s` seconds: of the
+    prompts whose prefill began in the interval, which begins at `t_s`."""
     begun_requests = requests.filter(pl.col("prefill_start_s").is_not_null()).with_columns(
         t_s=(pl.col("prefill_start_s") / width_s).floor() * width_s,
         tenant=pl.col("tenant").to_physical().cast(pl.String),

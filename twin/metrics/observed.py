@@ -88,7 +88,7 @@ class Observed:
 
     @property
     def at_start(self) -> int:
-        """Requests in progress at time zero, the first rows; no latency but TPOT counts them."""
+        """Number of requests in progress at time zero, the first rows; only TPOT counts them."""
         return int(self.totals.get("at_start", 0.0))
 
     @cached_property
@@ -108,7 +108,7 @@ class Observed:
 
     @cached_property
     def ttft(self) -> np.ndarray:
-        """Arrival to first token of every request, f8[n] seconds; NaN without a first token."""
+        """Seconds from arrival to first token of each request, f8[n]; NaN without a first token."""
         return self._span("arrival_s", "first_token_s")
 
     @cached_property
@@ -193,7 +193,7 @@ class Observed:
         return np.asarray(requests["finish_s"].to_numpy()[is_last] - begin_s[session_ids[is_last]])
 
     def part_mean(self, name: str) -> float | None:
-        """Mean seconds of one part of the TTFT (its name); None when no request went through it."""
+        """Mean seconds of the part `name` of the TTFT; None when no request went through it."""
         _, *stamps = next(part for part in latency.TTFT_PARTS if part[0] == name)
         part_s = self._span(*stamps)[self.has_first_token]
         is_missing = np.isnan(part_s)
@@ -258,10 +258,10 @@ class Observed:
             busy_share *= pools_by_role(self.scenario)["prefill"].cores
         load_w = totals["prefill_w"] * busy_share * self.pool_npus("prefill")
         for component in ("cube", "hbm"):
-            used = totals[f"{component}_amount"]
+            used_amount = totals[f"{component}_amount"]
             if component == "cube":
-                used += totals["prefill_cube"] * totals["prefill_cube_amount"]
-            used_share = used / (totals[f"{component}_capacity"] * self.steady_s)
+                used_amount += totals["prefill_cube"] * totals["prefill_cube_amount"]
+            used_share = used_amount / (totals[f"{component}_capacity"] * self.steady_s)
             load_w += totals[f"{component}_w"] * used_share * npus
         constant_w_per_npu = (
             totals["idle_w"] + totals["host_w"] + totals["switches_w"] + totals["optics_w"]
@@ -296,7 +296,9 @@ class Observed:
                 price = (kind.price_per_npu_hour if kind else 0.0) or cost.price_per_npu_hour
                 npus_by_price[price] = npus_by_price.get(price, 0.0) + npu_count
         # Every NPU has an equal part of nodes of CPUs alone.
-        cpu_price = sum(n * kind.price_per_npu_hour for kind, n in supernode.cpu_nodes_per_npu)
+        cpu_price = sum(
+            nodes * kind.price_per_npu_hour for kind, nodes in supernode.cpu_nodes_per_npu
+        )
         if len(npus_by_price) < 2 or not any(npus_by_price.values()):
             return next(iter(npus_by_price), cost.price_per_npu_hour) + cpu_price
         total_price = sum(price * npu_count for price, npu_count in npus_by_price.items())
@@ -321,11 +323,13 @@ class Observed:
 
 def _joined_arrays(name: str) -> Any:
     """Property of a run of several models: their arrays of this name, joined in order."""
-    return cached_property(lambda run: np.concatenate([getattr(m, name) for m in run.parts]))
+    return cached_property(
+        lambda run: np.concatenate([getattr(model, name) for model in run.parts])
+    )
 
 
 def _summed(name: str, number: type[float] = float) -> Any:
-    """Property of a run of several models: the sum of their figures of this name."""
+    """Property of a run of several models: the sum of their figures of this name, as a `number`."""
     return cached_property(lambda run: number(sum(getattr(model, name) for model in run.parts)))
 
 
@@ -379,13 +383,15 @@ def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[st
     """Totals by name, summed over models; totals of the whole machine count once. pool_share: share
     of the memory pool that each model has."""
     all_totals = [model.totals for model in parts]
-    total_names = dict.fromkeys(name for totals in all_totals for name in totals)
-    total_of = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}
+    names = dict.fromkeys(name for totals in all_totals for name in totals)
+    total_of = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in names}
     for name in ("samples", *(f"{plane}_capacity" for plane in PLANES)):
         total_of[name] = all_totals[0][name]
     total_of["little_error"] = max(totals["little_error"] for totals in all_totals)
     used_shares = (totals["pool_used"] for totals in all_totals)
-    total_of["pool_used"] = sum(u * share for u, share in zip(used_shares, pool_share, strict=True))
+    total_of["pool_used"] = sum(
+        used * share for used, share in zip(used_shares, pool_share, strict=True)
+    )
     return total_of
 
 

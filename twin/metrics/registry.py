@@ -67,17 +67,17 @@ class Metric:
 
 
 def _latencies(
-    prefix: str, name: str, what: str, at: dict[str, tuple[Place, ...]],
+    prefix: str, name: str, what: str, places_of: dict[str, tuple[Place, ...]],
     slo: Callable[[Scenario], float] | None = None,
 ) -> list[Metric]:  # fmt: skip
-    """Metrics of one latency. prefix: of keys; name: of labels; what: help text; at: places by
-    statistic ("mean", "p99"); slo: limit in seconds, for p99."""
+    """Metrics of one latency. prefix: of keys; name: of labels; what: help text; places_of: places
+    by statistic ("mean", "p99"); slo: limit in seconds, for p99."""
     return [
         Metric(
             f"{prefix}_{statistic}", f"{name} {statistic}", "time", "s", "lower", what, "times",
             lambda o, key=f"{prefix}_{statistic}": o.spreads[key],  # type: ignore[misc]
-            PER_REQUEST, places=at.get(statistic, ()), slo=slo if statistic == "p99" else None,
-            term=name,
+            PER_REQUEST, places=places_of.get(statistic, ()),
+            slo=slo if statistic == "p99" else None, term=name,
         )
         for statistic in ("mean", "p50", "p90", "p95", "p99")
     ]  # fmt: skip

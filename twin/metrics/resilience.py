@@ -47,9 +47,11 @@ class Dip:
     @property
     def sentences(self) -> str:
         """Sentences: the fault, how deep output fell, when it recovered, affected requests."""
-        names_all = all(name in self.detail for name in self.element.split(" and ")[0].split(", "))
+        detail_names_all = all(
+            name in self.detail for name in self.element.split(" and ")[0].split(", ")
+        )
         fault_text = f"{self.element} ({self.detail})" if self.detail else self.element
-        fault_text = self.detail if names_all else fault_text
+        fault_text = self.detail if detail_names_all else fault_text
         sentences = [f"{fault_text} at {seconds(self.at_s)}: {self._output_text()}."]
         if self.down:
             outages = [f"{name} was down for {seconds(down_s)}" for name, down_s in self.down]
@@ -57,8 +59,8 @@ class Dip:
             sentences.append(f"{outage_text[0].upper()}{outage_text[1:]}.")
         if self.retried or self.lost:
             lost_text = f"{self.lost:,}" if self.lost else "none"
-            one_retried = self.retried == 1
-            retried_text = "1 request was" if one_retried else f"{self.retried:,} requests were"
+            is_one = self.retried == 1
+            retried_text = "1 request was" if is_one else f"{self.retried:,} requests were"
             sentences.append(f"{retried_text} tried again, {lost_text} given up.")
         usual_goodput, dip_goodput = self.goodput_before_req_per_s, self.goodput_during_req_per_s
         if self.recovery_s != 0.0 and usual_goodput is not None and dip_goodput is not None:

@@ -66,11 +66,11 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
 def slope_and_error(times: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     """(slope of a line through values f8[n] at evenly spaced times f8[n], its standard error)."""
     point_count = times.size
-    centred_t = times - float(np.cumsum(times)[-1]) / point_count
+    centred_times = times - float(np.cumsum(times)[-1]) / point_count
     centred_values = values - float(np.cumsum(values)[-1]) / point_count
-    time_squares = float(np.cumsum(centred_t * centred_t)[-1])
-    slope_per_s = float(np.cumsum(centred_t * centred_values)[-1]) / time_squares
-    residuals = centred_values - slope_per_s * centred_t
+    time_squares = float(np.cumsum(centred_times * centred_times)[-1])
+    slope_per_s = float(np.cumsum(centred_times * centred_values)[-1]) / time_squares
+    residuals = centred_values - slope_per_s * centred_times
     error_squares = float(np.cumsum(residuals * residuals)[-1])
     if error_squares <= 0.0:
         return slope_per_s, 0.0
@@ -88,7 +88,7 @@ def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float
 
 
 def relative_gap(sampled_s: float, stayed_s: float) -> float:
-    """(Request-seconds by samples - those by stays) / those by stays; 0 without requests."""
+    """(Request-seconds found by samples - by stays) / those by stays; 0 without requests."""
     return (sampled_s - stayed_s) / stayed_s if stayed_s > 0 else 0.0
 
 
@@ -103,7 +103,9 @@ def samples_of_stays(
     >>> samples_of_stays(np.array([0.5, 1.0]), np.array([2.0, np.nan]), np.array([1.0, 2.0, 3.0]))
     (4, 5)"""
     last_s = np.where(np.isnan(end_s), np.inf, end_s)
-    samples_before, samples_until = (np.searchsorted(sampled_at_s, t) for t in (begin_s, last_s))
+    samples_before, samples_until = (
+        np.searchsorted(sampled_at_s, time_s) for time_s in (begin_s, last_s)
+    )
     ends_early = samples_until < sampled_at_s.size  # not after every sample
     end_sample_s = sampled_at_s[samples_until[ends_early]]
     ends_at_sample = int((end_sample_s == last_s[ends_early]).sum())

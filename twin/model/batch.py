@@ -64,9 +64,8 @@ def attention_s_per_token(p: PrefillCosts, tokens: float) -> float:
 
 
 def bytes_sent(role: RoleCosts) -> np.ndarray:
-    """Bytes that dies send per token, f8[4]: to experts and back and between dies that share
-    attention, (within nodes, between nodes); then what prefill's attention gathers, (within nodes,
-    between nodes)."""
+    """Bytes that dies send per token, f8[4]: to experts and back and among dies that share
+    attention, (within, between nodes); gathered by prefill's attention, (within, between nodes)."""
 
     def by_distance(total_bytes: float, off_node_share: float) -> np.ndarray:
         """`total_bytes` divided into (bytes within nodes, bytes between nodes), f8[2]."""

@@ -60,8 +60,7 @@ class HalfAllReduce:
     saved_s: float = 0.0  # by it, per byte beyond these
 
     def collective(self, moved: float, starts: float = 1.0) -> Collective:
-        """Coefficients of `starts` such halves together, in which a die moves `moved` bytes per
-        token in total."""
+        """Coefficients of `starts` such halves, which together move `moved` bytes per token."""
         beyond_tokens = starts * (self.beyond_bytes / moved)
         s_per_token = moved / self.bytes_per_s
         return Collective(starts * self.start_s, s_per_token, beyond_tokens, self.saved_s * moved)

@@ -146,8 +146,7 @@ class Costs:
         return 1.0 / prompt_s if prompt_s else math.inf
 
     def handed_bytes_per_s(self, port: T) -> T:
-        """KV bytes/s through a port of `port` bytes/s, if decode also writes the KV in a new
-        layout."""
+        """KV bytes/s through a port of `port` bytes/s, with a new layout where decode needs one."""
         layout_rate = self.laid_out_bytes_per_s
         return port * (layout_rate / (port + layout_rate)) if math.isfinite(layout_rate) else port
 

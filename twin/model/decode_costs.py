@@ -151,8 +151,7 @@ def _host_costs(x: Setting) -> c.Host:
 
 def _pipeline_costs(x: Setting) -> c.Pipeline:
     """Coefficients of pipeline stages. The last stage, with the LM head, has no more layers than
-    others (vLLM and SGLang, get_pp_indices). A rank computes at most `piece` tokens of a prompt in
-    one pass."""
+    others (vLLM and SGLang, get_pp_indices). `piece`: prompt tokens of a rank in a pass."""
     whole_shape, stage_count = x.whole, x.pool.own.pp_stages
     largest_stage, last_layers = stage_of(whole_shape, x.pool), whole_shape.layers // stage_count
     moe_layers, dense_layers = max(whole_shape.moe_layers, 1), max(whole_shape.dense_layers, 1)
@@ -171,8 +170,7 @@ def _pipeline_costs(x: Setting) -> c.Pipeline:
 def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
     """Coefficients of a colocated instance: those of decode with operators in sequence, and what a
     piece of a prompt adds. delay: iterations that prompts wait until other ranks have one too.
-    Prompts have passes of their own only with one rank or a delay; else other ranks decode
-    meanwhile."""
+    Prompts have passes of their own only with one rank or a delay; else other ranks decode."""
     has_prompt_passes = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
     cached_work = o.cached_up(x.shape, x.formats)
@@ -193,8 +191,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.DecodeCosts:
 
 def _prompt_sum_collective(x: Setting) -> c.Collective:
     """Coefficients of the two all-reduces that replace dispatch and combine in passes with prompts
-    (`prompt_sums`): no rank is padded to the tokens of the fullest. Zeros if nothing is
-    replaced."""
+    (`prompt_sums`): no rank is padded to the tokens of the fullest. Zeros: nothing is replaced."""
     if x.summing_network is None or x.is_one_rank or x.machine.prompt_sums <= 0.0:
         return c.Collective()
     traffic = x.traffic(x.optimisations.multi_stream, prompts=True)
@@ -311,9 +308,10 @@ def moe_coefficients(
     if not x.communication.early_quantisation and FORMATS[formats.expert].computes != "bf16":
         vector_s += (ACTIVATION_BYTES + 1.0) * shape.hidden / m.vector_bytes_per_s(cores.vector)
     dispatch, combine = (
-        replace(w, token=x.message_ratio * w.token / rate, row=w.row / rate, saved=w.saved / rate)
-        for w in (t.dispatch, t.combine)
-    )
+        replace(way, token=x.message_ratio * way.token / rate,
+                row=way.row / rate, saved=way.saved / rate)
+        for way in (t.dispatch, t.combine)
+    )  # fmt: skip
     message_s = x.message_ratio * dispatch.message / m.copy_speed_share(cores.vector)
     dispatch = replace(dispatch, fixed=dispatch.fixed + t.host_s, message=message_s)
     return (

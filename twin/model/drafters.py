@@ -72,11 +72,15 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
             f"deployment.decode.drafter = {name!r} has no layer for {model.title} in "
             f"data/drafters.toml: it has one for {', '.join(drafted_models)}"
         )
-    sizes: dict[str, Any] = {n: facts.count(f"{model_path}.{n}") for n in facts.names(model_path)}
+    sizes: dict[str, Any] = {
+        size_name: facts.count(f"{model_path}.{size_name}") for size_name in facts.names(model_path)
+    }
     head_dim = sizes.pop("head_dim")
     layer_shape = Shape(
         title=model.title, attention="gqa", layers=1, dense_layers=1, hidden=model.hidden,
         nope_dim=head_dim, value_dim=head_dim, max_context=model.max_context, **sizes,
     )  # fmt: skip
-    states, inputs = (facts.count(f"{path}.{figure}") for figure in ("hidden_states", "inputs"))
-    return Drafter(drafts, False, layer_shape, states, inputs)
+    hidden_states, inputs = (
+        facts.count(f"{path}.{figure}") for figure in ("hidden_states", "inputs")
+    )
+    return Drafter(drafts, False, layer_shape, hidden_states, inputs)

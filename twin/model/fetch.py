@@ -34,8 +34,7 @@ class Fetch:
 
 
 def copies_bytes_per_s(facts: Facts, piece_bytes: float, dies: int = 1) -> float:
-    """Bytes/s at which `dies` dies together copy pieces of `piece_bytes` to or from a node's
-    memory."""
+    """Bytes/s at which `dies` dies copy pieces of `piece_bytes` to or from a node's memory."""
     in_flight = facts.si("operators.pool_copy.in_flight")
     return dies * in_flight * piece_bytes / facts.si("operators.pool_copy.start")
 
@@ -51,8 +50,10 @@ def fetch_figures(
     lookups_in_flight = facts.si("operators.pool_copy.in_flight") * pool.block_tokens
     if pool.read_plane == "ub":
         return Fetch(kv_bytes * readers, copied_per_s, 0.0, lookups_in_flight)
-    nodes = math.ceil(min(readers, dies) / dies_per_node)
-    return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copied_per_s, lookups_in_flight)
+    reading_nodes = math.ceil(min(readers, dies) / dies_per_node)
+    return Fetch(
+        kv_bytes * reading_nodes, math.inf, kv_bytes * readers / copied_per_s, lookups_in_flight
+    )
 
 
 def fullest_server_share(blocks: float, servers: int) -> float:

@@ -55,7 +55,9 @@ def queue_run(
     for moment, changes in enumerate(moment_changes):
         np.add.at(changes, first_iterations, first_iterations.astype(np.float64) ** moment)
         np.add.at(changes, end_iteration, -(first_iterations.astype(np.float64) ** moment))
-    in_progress, first_sum, sq_sum = (np.cumsum(changes)[:last_end] for changes in moment_changes)
+    in_progress, first_sum, square_sum = (
+        np.cumsum(changes)[:last_end] for changes in moment_changes
+    )
     joining_requests = np.bincount(first_iterations, minlength=last_end)
     operator_s = role.operator_sink()
     total_s = request_s = 0.0
@@ -63,22 +65,22 @@ def queue_run(
         window = slice(window_begin, min(window_begin + WINDOW, last_end))
         window_iterations = window.stop - window.start
         middle = 0.5 * (window.start + window.stop)
-        running = float(in_progress[window].mean())
-        mean_age = middle - float(first_sum[window].mean()) / running
+        running_requests = float(in_progress[window].mean())
+        mean_age = middle - float(first_sum[window].mean()) / running_requests
         mean_square = (
             middle * middle
             - 2.0 * middle * (middle - mean_age)
-            + float(sq_sum[window].mean()) / running
+            + float(square_sum[window].mean()) / running_requests
         )
         held_tokens = Held(mean_age, float(np.sqrt(max(0.0, mean_square - mean_age * mean_age))))
         traffic = Traffic(prompt, 0.0, held=held_tokens)
-        requests, context = rank_load(running / role.ranks, role.ranks, traffic)
+        requests, context = rank_load(running_requests / role.ranks, role.ranks, traffic)
         prompt_tokens = float(joining_requests[window].sum()) * prompt / window_iterations
         pairs = 0.5 * prompt_tokens * (spread * prompt + 1.0)
         prompts = prompts_by_rank(prompt_tokens, pairs, prompt, most, role.ranks, lengths=lengths)
         mean_s = mixed_mean_s(role.decode, requests, context, prompts, hot, operator_s)
         total_s += window_iterations * mean_s
-        request_s += window_iterations * mean_s * running
+        request_s += window_iterations * mean_s * running_requests
     return Finite(total_s, request_s / float((end_iteration - first_iterations).sum()))
 
 
@@ -105,9 +107,12 @@ def burst_run(
     requests_running, context = rank_load(requests / role.ranks, role.ranks, traffic)
     context += requests_running * 0.5 * answer  # the time is linear in it, so its mean will do
     zeros = np.zeros(role.ranks)
-    pace_s = mixed_iteration_s(
+    decode_pass_s = mixed_iteration_s(
         role.decode, requests_running, context, zeros, zeros, 0, role.ranks, *hot, operator_s
     )
     decode_passes = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (pass_count - 1) * pass_s
-    return Finite(pass_count * pass_s + decode_passes * pace_s, pace_s + stalled_s / decode_passes)
+    return Finite(
+        pass_count * pass_s + decode_passes * decode_pass_s,
+        decode_pass_s + stalled_s / decode_passes,
+    )

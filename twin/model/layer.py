@@ -1,6 +1,5 @@
-"""One decoder layer of decode on one die: seconds of its operators, in one of its modes. A mode is
-all cores in sequence, or one microbatch on its stream's share of the cores. What runs at the same
-time stands in schedule.py."""
+"""One decoder layer of decode on one die: seconds of its operators, in one of its modes: all cores
+in sequence, or a microbatch on its stream's share of cores. schedule.py has what runs at once."""
 
 import math
 from typing import NamedTuple
@@ -36,8 +35,7 @@ def product_s(w: c.Product, rows: float) -> float:
 
 @kernel
 def collective_s(w: c.Collective | c.Gate, tokens: float) -> float:
-    """Seconds of a collective of a rank's dies (0 with one die), or of choosing experts (a
-    Gate)."""
+    """Seconds of a collective of a rank's dies (0 with one die), or of the choice of experts."""
     return w.fixed + w.token * tokens - w.saved * max(0.0, tokens - w.beyond)
 
 
@@ -60,8 +58,10 @@ def grouped_tile_rows(w: c.Product, experts: float, rows: float) -> float:
     popularity and every pass is a draw, so the rows of an expert are taken as exponential about
     their mean: tiles of g rows then compute g / (1 - exp(-g / mean)) rows of an expert."""
     mean_rows = rows / experts
-    tile = tile_rows(w, mean_rows)
-    return experts * tile / (1.0 - math.exp(-tile / mean_rows)) if tile > 0.0 else rows
+    tile_size = tile_rows(w, mean_rows)
+    return (
+        experts * tile_size / (1.0 - math.exp(-tile_size / mean_rows)) if tile_size > 0.0 else rows
+    )
 
 
 @kernel
@@ -199,8 +199,7 @@ def before_core_s(m: c.LayerCosts, tokens: float) -> float:
 
 @kernel
 def attention_s(m: c.LayerCosts, tokens: float, core: float) -> float:
-    """Seconds of a layer's attention for `tokens` of a rank. core: seconds of its core, without
-    launch."""
+    """Seconds of a layer's attention for `tokens` of a rank; core: of its core after launch."""
     total_s = before_core_s(m, tokens) + m.core.fixed + core + collective_s(m.context, tokens)
     for index in range(len(m.after)):
         total_s += product_s(m.after[index], tokens)
@@ -246,9 +245,8 @@ def fetch_wait_s(w: c.DecodeCore, tokens: float, context: float) -> float:
 def add_host_waits(
     p: c.DecodeCosts, dense_layers_s: float, moe_layers_s: float, context: float, ops: np.ndarray
 ) -> tuple[float, float]:
-    """(seconds of layers without experts, of layers with experts), including waits for KV that is
-    read from host memory while earlier layers compute. Waits are also added to ops
-    f8[operators]."""
+    """(seconds of layers without experts, with experts), including waits for KV that is read from
+    host memory while earlier layers compute. Waits are also added to ops f8[operators]."""
     read_s = p.sequence.core.ahead * context
     dense_wait_s = max(0.0, p.dense_layers * read_s - dense_layers_s)
     moe_wait_s = max(0.0, p.moe_layers * read_s - moe_layers_s)
@@ -271,9 +269,8 @@ def prompt_pairs(w: c.PromptCore, tokens: float, pairs: float) -> tuple[float, f
     average, evenly spread from 0 to twice as many; of these an indexer selects reach - reach^2 / (4
     pairs / tokens). Short prompts attend to all. For longer ones the faster form counts: all pairs
     in multi-head form with a mask, or selected ones in latent form, which costs more per pair
-    (DeepSeek-V3.2 report, section 2.1). A kernel with `w.least` computes that number of keys for
-    every token of a prompt longer than `w.least_from`. With `w.every` none is in multi-head
-    form."""
+    (DeepSeek-V3.2 report, section 2.1). A kernel with `w.least` computes so many keys for every
+    token of a prompt longer than `w.least_from`. With `w.every` none is in multi-head form."""
     reach_tokens, least = w.reach, w.least
     if least > 0.0:
         mean_pairs = pairs / tokens if tokens > 0.0 else 0.0
@@ -299,8 +296,10 @@ def window_pairs(window: float, tokens: float, pairs: float) -> float:
 @kernel
 def prompt_core_flops(w: c.PromptCore, tokens: float, pairs: float) -> float:
     """FLOPs of the attention core, all layers, of prompt `tokens` with `pairs` query-key pairs."""
-    head_pairs, selected_pairs, indexed = prompt_pairs(w, tokens, pairs)
-    flops = head_pairs * w.pair_flops + selected_pairs * w.latent_flops + indexed * w.index_flops
+    head_pairs, selected_pairs, indexed_pairs = prompt_pairs(w, tokens, pairs)
+    flops = (
+        head_pairs * w.pair_flops + selected_pairs * w.latent_flops + indexed_pairs * w.index_flops
+    )
     if w.window > 0.0:
         flops += window_pairs(w.window, tokens, pairs) * w.windowed_flops
     return flops

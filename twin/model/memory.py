@@ -1,5 +1,4 @@
-"""What fits into a die's HBM: weights, exchange buffers, and the rest for KV. This module knows
-bytes, not time."""
+"""What fits into a die's HBM, in bytes: weights, exchange buffers, and the rest for KV."""
 
 from dataclasses import dataclass
 
@@ -74,8 +73,7 @@ def exchange_buffer_bytes(
 ) -> float:  # fmt: skip
     """Bytes of a die's static dispatch and combine buffers: peers x tokens x message. arXiv
     2506.12708v2 section 4.2.1: most tokens of a peer = local batch x min(top_k, experts). With
-    split experts, or gathered tokens: hidden states of all tokens, and the sums of their
-    results."""
+    split experts, or gathered tokens: hidden states of all tokens, and their results' sums."""
     if gathered or layout.split > 1:
         return layout.dies * tokens_per_die * 2.0 * combine_bytes(s)
     slots_per_die = layout.slots_per_die

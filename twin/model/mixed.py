@@ -164,8 +164,7 @@ def _pass_tokens(
 @kernel
 def mixed_hits_s(p: DecodeCosts, hit_tokens: float, ops: np.ndarray) -> float:
     """Seconds, also added to ops f8[operators], that `hit_tokens` cached prompt tokens add to an
-    iteration: latents are projected up to keys and values of all heads, on dies that share
-    prompts."""
+    iteration: dies that share prompts project latents up to keys and values of all heads."""
     hits_s = p.chunk.hit * hit_tokens
     ops[_CHUNK] += hits_s
     return hits_s
@@ -321,8 +320,8 @@ def mixed_mean_s(
 ) -> float:  # fmt: skip
     """Mean seconds of a colocated iteration over kinds of iterations (`prompts`: share, prompt
     tokens and query-key pairs of each rank). Mean seconds by operator are added to ops
-    f8[operators]. requests, context: requests and context tokens of each rank; hot: load of the
-    hottest die by tokens."""
+    f8[operators]. requests, context: requests and context tokens by rank; hot: load of hottest
+    die."""
     mean_s = 0.0
     rank_lists = requests.tolist(), context.tolist()  # Python reads lists several times as fast
     for kind_share, chunk, pairs in prompts:

@@ -99,8 +99,7 @@ def _linear_input(s: Shape, f: Formats) -> Work | None:
 
 
 def _linear_output(s: Shape, f: Formats) -> Work | None:
-    """Work of linear attention's gated norm, output projection, residual and norm; None: no
-    such."""
+    """Work of linear attention's gated norm, output projection, residual, norm; None without it."""
     if not s.linear_layers:
         return None
     values, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden

@@ -73,8 +73,7 @@ def _result_bytes(x: ModelSplit) -> float:
 
 
 def _cached_bytes(x: ModelSplit) -> float:
-    """KV bytes, mean layer, of a token of each die (or group that splits heads) of a context
-    group."""
+    """KV bytes of a token, mean layer, on all dies (or groups that split heads) of a context."""
     head_share = x.whole.kv_width_of(x.heads) / x.whole.kv_width
     token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
     return x.context * x.heads * head_share * token_layer_bytes
@@ -92,8 +91,7 @@ def _stage_bytes_per_die(x: ModelSplit) -> float:
 
 
 def stage_of(s: Shape, pool: Pool) -> Shape:
-    """Shape of a pool's slowest pipeline stage: one with most layers, with experts where
-    possible."""
+    """Shape of a pool's slowest pipeline stage: most layers, and with experts where possible."""
     if pool.own.pp_stages == 1:
         return s
     layers = math.ceil(s.layers / pool.own.pp_stages)
@@ -164,8 +162,7 @@ def first_group(pool: Pool, name: str, dies: int) -> slice:
 
 
 def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
-    """The dies of an instance that compute the first layers; in decode these are the first dies of
-    each rank."""
+    """The dies of an instance with the first layers; in decode these are each rank's first dies."""
     stage_dies = PARALLELISMS["layers"].stride(pool, len(dies))
     return tuple(die for i, die in enumerate(dies) if i // stage_dies % pool.own.pp_stages == 0)
 

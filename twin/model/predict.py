@@ -146,8 +146,7 @@ def predict(
     costs: Costs, traffic: Traffic, prefill_hot: LoadCurve = EVEN, decode_hot: LoadCurve = EVEN
 ) -> Prediction:
     """Steady state of a deployment. prefill_hot, decode_hot: (tokens that enter an MoE layer, load
-    of the hottest die divided by the mean), f8[G] each. Raises ModelError when not one request
-    fits."""
+    of the hottest die divided by the mean), f8[G] each. Raises ModelError if no request fits."""
     front_requests_per_s = costs.front_end_requests_per_s
     if (prompt_role := costs.prefilling_role) is not None:
         prompts_per_s = costs.tokenised_prompts_per_s(traffic.input_tokens)
@@ -321,17 +320,18 @@ def _predict_colocated(
     """(decode, prefill) of colocated instances in balance: prompts are computed as answers end."""
     pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
     slots, limited_by = slots_of(role, traffic)
-    most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
+    rank_room, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
     decode_passes = max(1.0, traffic.output_tokens - 1.0) / costs.tokens_per_iteration
-    group_room = most * min(group, ranks)
+    group_room = rank_room * min(group, ranks)
     iterations = decode_passes + mixed.prompt_iterations(fresh, group_room, traffic.prompts)
     if delay := pool.prompt_delay:  # the longer they wait, the fewer come
         decode_iterations = iterations
         for _ in range(ROUNDS):
             prompt_tokens = slots * ranks / iterations * fresh
-            inputs = prompt_tokens, prompt_tokens, fresh, most, ranks, group, traffic.prompts, delay
-            iterations = decode_iterations + mixed.delayed_prompts_by_rank(*inputs)[1]
+            prompt_load = prompt_tokens, prompt_tokens, fresh, rank_room, ranks, group
+            waits = mixed.delayed_prompts_by_rank(*prompt_load, traffic.prompts, delay)[1]
+            iterations = decode_iterations + waits
     else:
         iterations += _prompt_wait(
             slots * min(group, ranks), iterations, fresh / group_room, traffic.spread
@@ -341,7 +341,7 @@ def _predict_colocated(
         limited_by = "prompt tokens an iteration may prefill"
     iteration_tokens, pairs = joining * fresh, joining * traffic.fresh_pairs
     requests, context = rank_load(slots, ranks, traffic)
-    prompt_arguments = (iteration_tokens, pairs, fresh, most, ranks, group, traffic.prompts)
+    prompt_arguments = (iteration_tokens, pairs, fresh, rank_room, ranks, group, traffic.prompts)
     prompts, _ = mixed.delayed_prompts_by_rank(*prompt_arguments, delay)
     ops = role.operator_sink()
     iteration_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
@@ -350,9 +350,11 @@ def _predict_colocated(
     iteration_s += costs.servers.read_s(role.fetch, cached_tokens, joining)
     hottest_s = costs.servers.hottest_server_s(role.fetch, cached_tokens, joining, pool.instances)
     iteration_s = max(iteration_s, hottest_s)
-    sums = float(requests.sum()), float(context.sum())
-    flops = mixed.mixed_flops(role.decode, *sums, iteration_tokens, pairs)
-    decode = _decode_figures(costs, role, traffic, iteration_s, ops, slots, limited_by, sums, flops)
+    totals = float(requests.sum()), float(context.sum())
+    flops = mixed.mixed_flops(role.decode, *totals, iteration_tokens, pairs)
+    decode = _decode_figures(
+        costs, role, traffic, iteration_s, ops, slots, limited_by, totals, flops
+    )
     prefill = PrefillPrediction(
         batch_s=iteration_s,
         batch_tokens=iteration_tokens,
@@ -443,8 +445,7 @@ def full_load(full: Prediction) -> dict[str, Use]:
 
 def shares_by_cause(costs: Costs, traffic: Traffic, hot: LoadCurve) -> dict[str, float]:
     """Share of an iteration with one request per rank that each cause takes, largest first: how
-    much shorter the iteration is without the cause. Operators hide each other, so shares need not
-    add to 1."""
+    much shorter it is without the cause. Operators hide each other, so shares need not sum to 1."""
     role = costs.decoding_role
     assert role is not None
     requests, context = rank_load(1.0, role.ranks, traffic)

@@ -136,8 +136,7 @@ def _drafter_product(x: Setting) -> c.Product:
 
 
 def _products_outside_core(x: Setting, where: str) -> list[c.Product]:
-    """Coefficients of prefill's operators (except projections) before or after the attention core.
-    where: "before" or "after"."""
+    """Coefficients of prefill's operators, except projections, "before" or "after" the core."""
     return [
         c.Product(
             operator.launches * x.gap_s,

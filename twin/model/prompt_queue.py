@@ -19,8 +19,7 @@ LINE, TABLE, EXACT = range(3)  # how the seconds of a batch are known
 
 
 def _unused_array() -> NDArray[Any]:
-    """Array of one zero, f8[1]: the default of an array that a form of `BatchPrice` does not
-    read."""
+    """Array of one zero, f8[1]: default of an array that a form of `BatchPrice` does not read."""
     return np.zeros(1)
 
 

@@ -178,8 +178,8 @@ class Machine:
 
     def measured_efficiency(self, operator: str, fmt: str) -> Efficiency | None:
         """Efficiency of an operator as measured on this chip for weights in number format `fmt`:
-        with that format's kernels, otherwise with those of the format it computes in; None: neither
-        was."""
+        with that format's kernels, else with those of the format it computes in; None: not
+        measured."""
         format_names = dict.fromkeys((kernels_of(fmt), product_format(fmt)))
         efficiencies = (self.reaches.get(f"{operator}.{name}") for name in format_names)
         return next((efficiency for efficiency in efficiencies if efficiency is not None), None)
@@ -420,8 +420,7 @@ def roofline_s(computing: float, moving: float) -> float:
 
 @kernel
 def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> float:
-    """y at x on a polyline of ascending xs f8[G] and of ys[first:], constant beyond its ends; 1 if
-    G is 0."""
+    """y at x on a polyline of rising xs f8[G] and of ys[first:], constant beyond; 1 if G is 0."""
     last_index = xs.shape[0] - 1
     if last_index < 0:
         return 1.0

@@ -88,9 +88,8 @@ def turns_s(x: StageSeconds) -> float:
 @kernel
 def ring_s(x: StageSeconds, microbatches: float) -> float:
     """Seconds of a layer between attention and expert dies: its longest stage for all
-    `microbatches`, or one microbatch's whole round, whichever is longer (ping-pong:
-    MegaScale-Infer, arXiv 2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520 section
-    5.2)."""
+    `microbatches`, or, if longer, one microbatch's whole round (ping-pong: MegaScale-Infer, arXiv
+    2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520 section 5.2)."""
     attention_s = x.attention + x.gate
     longest_s = max(attention_s, x.dispatch, x.experts, x.combine, x.taken)
     return max(microbatches * longest_s, attention_s + x.dispatch + x.experts + x.combine)

@@ -291,8 +291,8 @@ class Setting:
 
     @property
     def message_ratio(self) -> float:
-        """Messages of a token divided by those to routed experts: above 1 if shared experts have
-        dies of their own."""
+        """Messages per token divided by routed ones: over 1 if shared experts have their own
+        dies."""
         shape, has_own_dies = self.shape, self.layout.shared_dies > 0
         return 1.0 + (shape.shared_experts / shape.top_k if has_own_dies else 0.0)
 
@@ -300,8 +300,7 @@ class Setting:
         self, own_streams: bool, cores: Cores = WHOLE, prompts: bool = False
     ) -> wire.MoeTraffic:
         """Coefficients of dispatch and combine. own_streams: transfers between nodes run at the
-        same time as those inside; cores: those that add up sums; prompts: whether a pass has
-        prompts."""
+        same time as those inside; cores: those that sum; prompts: whether a pass has prompts."""
         m, is_prefill = self.machine, self.pool.phase == "prefill"
         if (group := self.summing_network) is not None:
             adding_rate = wire.adding_bytes_per_s(m, self.facts, cores.vector)

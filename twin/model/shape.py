@@ -123,8 +123,7 @@ class Shape(Widths):
 
     @property
     def all_layer_keys(self) -> float:
-        """Number of keys cached per context token in all layers; an indexer may select from
-        them."""
+        """Number of keys cached per context token in all layers; an indexer may select some."""
         if self.is_compressed:
             return self.select_layers / self.select_ratio
         return float(self.layers - self.window_layers - self.linear_layers)

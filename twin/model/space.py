@@ -147,13 +147,15 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     guest_shape, experts_tp = stages.shape_on_die(x.whole, guest), guest.own.experts_tp
 
     def guest_experts(npus: int) -> tuple[stages.ExpertLayout, float]:
-        """(prefill's expert layout on `npus` NPUs; bytes of a die's expert weights besides
-        decode's)."""
-        slots = stages.expert_layout(
+        """(prefill's expert layout on `npus` NPUs; bytes of its expert weights that decode
+        lacks)."""
+        guest_layout = stages.expert_layout(
             guest_shape, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
         )
         adds_experts = npus != host_pool.npus or experts_tp != host_pool.own.experts_tp
-        return slots, adds_experts * hbm.expert_bytes(guest_shape, x.formats, slots) * expert_layers
+        return guest_layout, adds_experts * hbm.expert_bytes(
+            guest_shape, x.formats, guest_layout
+        ) * expert_layers
 
     layout, weight_bytes = guest_experts(guest.npus)
     guest_setting = replace(x, pool=guest, layout=layout)

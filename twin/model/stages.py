@@ -1,7 +1,6 @@
 """Stages of a model's layers: where experts sit, and what a model without the stage of experts does
-not have. Without it every layer has one dense FFN, so nothing is dispatched, combined or balanced.
-The dies of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); ranks share
-nothing."""
+not have. There every layer has one dense FFN, so nothing is dispatched, combined or balanced. Dies
+of a rank split attention, FFN and vocabulary (arXiv 1909.08053 section 3); ranks share nothing."""
 
 import math
 from collections.abc import Iterable, Mapping

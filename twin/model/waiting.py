@@ -37,7 +37,7 @@ class Prompts:
         return Prompts(self.arrival_s[first_rows], self.fresh[first_rows], self.cached[first_rows])
 
     def repeated(self, times: int) -> Prompts:
-        """A sample of `times` copies of this one, one after the other."""
+        """`times` copies of the sample in one, one after the other."""
         gap_count = len(self.arrival_s) - 1  # one alone has none
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / gap_count) if gap_count else 1.0
         copy_begins_s = np.repeat(np.arange(times) * span_s, gap_count + 1)
@@ -47,8 +47,7 @@ class Prompts:
         )  # fmt: skip
 
     def shuffled(self, times: int) -> Prompts:
-        """A sample of `times` copies of this one; each has its requests and its gaps in another
-        order."""
+        """`times` copies of the sample in one; requests and gaps of each are in another order."""
         count, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
         gaps_s = np.diff(self.arrival_s, append=self.arrival_s[-1] + mean_gap_s)
         draws = np.arange(2 * times * count).reshape(2, times, count)

@@ -53,11 +53,16 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
 def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tuple[float, ...]:
     """Probabilities that answers of `tokens` (1 or more) tokens need 1 ... `tokens` iterations."""
     run_chances = [*(acceptance**k for k in range(draft_tokens + 1)), 0.0]  # of k drafts at least
-    emit_chances = [a - b for a, b in pairwise(run_chances)]  # of an iteration's 1, 2, ... tokens
+    # Of an iteration's 1, 2, ... tokens.
+    emit_chances = [chance - longer_chance for chance, longer_chance in pairwise(run_chances)]
     sum_chances, end_chances = [1.0] + [0.0] * (tokens - 1), []  # of 0, 1, ... tokens so far
     for _ in range(tokens):
         next_chances = [
-            math.fsum(sum_chances[n - k] * c for k, c in enumerate(emit_chances, start=1) if k <= n)
+            math.fsum(
+                sum_chances[n - k] * emit_chance
+                for k, emit_chance in enumerate(emit_chances, start=1)
+                if k <= n
+            )
             for n in range(tokens)
         ]
         end_chances.append(math.fsum(sum_chances) - math.fsum(next_chances))
@@ -95,9 +100,11 @@ def iterations_needed(
     mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
     variance = token_variance(draft_tokens, acceptance)
     overshoot_tokens = ((variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
-    spread = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
+    deviation = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
     mean_iterations = (tokens + overshoot_tokens) / mean_tokens
-    drawn_iterations = mean_iterations + spread * normal(key, index) + uniform(rounding_key, index)
+    drawn_iterations = (
+        mean_iterations + deviation * normal(key, index) + uniform(rounding_key, index)
+    )
     iterations = math.floor(drawn_iterations)
     return int(min(max(iterations, least_iterations), tokens))
 

@@ -87,21 +87,22 @@ def rebalance(seen: Seen, rule: Rule) -> Wanted:
 
     def npus(split: Wanted) -> int:
         """NPUs that the instances of a split take up."""
-        return sum(n * pool.npus_per_instance for n, pool in zip(split, pools, strict=True))
+        return sum(count * pool.npus_per_instance for count, pool in zip(split, pools, strict=True))
 
     def worst_need(split: Wanted) -> float:
         """Highest ratio, over pools, of instances needed to those in `split`; above 1: too few."""
-        return max(pool.needed / max(n, 1) for n, pool in zip(split, pools, strict=True))
+        return max(pool.needed / max(count, 1) for count, pool in zip(split, pools, strict=True))
 
     needed_split = tuple(max(rule.least, math.ceil(pool.needed - ROUNDING)) for pool in pools)
     if not rule.keep and npus(needed_split) <= seen.npus:
         return needed_split
     *sizes, last_npus = (pool.npus_per_instance for pool in pools)
-    firsts = list(product(*(range(rule.least, seen.npus // size + 1) for size in sizes)))
-    lasts = ((seen.npus - npus((*counts, 0))) // last_npus for counts in firsts)  # of the last pool
-    splits = [(*counts, n) for counts, n in zip(firsts, lasts, strict=True) if n >= rule.least]
+    first_counts = list(product(*(range(rule.least, seen.npus // size + 1) for size in sizes)))
+    last_counts = ((seen.npus - npus((*counts, 0))) // last_npus for counts in first_counts)
+    pool_counts = zip(first_counts, last_counts, strict=True)
+    splits = [(*counts, last) for counts, last in pool_counts if last >= rule.least]
     best_split = min(splits, key=lambda s: (worst_need(s), -npus(s), s), default=split_now)
-    is_larger = all(best >= n for best, n in zip(best_split, split_now, strict=True))
+    is_larger = all(best >= now for best, now in zip(best_split, split_now, strict=True))
     need_now = worst_need(split_now)
     is_better = need_now > 1.0 and worst_need(best_split) <= GAIN * need_now
     return best_split if is_larger or is_better else split_now
@@ -126,8 +127,8 @@ def set_controller_loader(load: Loader) -> None:
 
 
 def controller_named(name: str, digest: str) -> Controller:
-    """The controller of this name. digest: SHA-256 of the operator's file, used for the name "own".
-    Raises ControllerError."""
+    """The controller of this name; that of the operator's file with SHA-256 `digest` for the name
+    "own". Raises ControllerError."""
     return own_controller(digest) if name == "own" else CONTROLLERS[name]
 
 

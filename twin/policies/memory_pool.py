@@ -169,8 +169,8 @@ def drop_block(pool: BlockPool, row: int, block: int) -> None:
 
 @kernel
 def use_block(pool: BlockPool, row: int, block: int) -> None:
-    """Count a use of a block in pool `row` under any policy. An absent block is stored; if the pool
-    is full, it evicts another."""
+    """Count a use of a block in pool `row` under any policy. An absent block is stored, and evicts
+    another one if the pool is full."""
     if pool.policy == TTL:
         pool.touched_s[row, block] = pool.now_s[row]
     if pool.newest.shape[1] == 1 and pool.newest[row, 0] == block:

@@ -116,7 +116,8 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 
 @kernel
 def sticky_instance(opened: np.ndarray, session: int) -> int:
-    """Instance that a hash gives a session; another while it is closed. opened i1[instances]."""
+    """The instance that a hash of the session number selects; while that one is closed, another
+    open instance; -1: none. opened i1[instances]."""
     session_hash: int = np.int64(multiplicative_hash(session) >> np.uint64(33))  # type: ignore[assignment]
     home_instance = session_hash % opened.size
     return (

@@ -136,10 +136,10 @@ def _arrival_times_s(
     if workload.arrivals == "uniform":
         return rate_clock.seconds(profile.uniform_arrivals(req_per_s, own_horizon_s, most_requests))
     gap_process = profile.GAMMA if workload.arrivals == "gamma" else profile.POISSON
-    own_times_s = profile.renewal_arrivals(
+    unscaled_s = profile.renewal_arrivals(
         stream("arrivals"), gap_process, req_per_s, workload.cv, own_horizon_s, most_requests
     )
-    return rate_clock.seconds(own_times_s)
+    return rate_clock.seconds(unscaled_s)
 
 
 class MeanLengths(NamedTuple):
@@ -157,7 +157,9 @@ def mean_lengths(workload: Workload, facts: Facts, trace: TraceTable | None = No
     if workload.arrivals == "trace":
         if trace is None or not len(trace):
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
-        inputs, outputs = (x.astype(np.int64) for x in (trace.input_tokens, trace.output_tokens))
+        inputs, outputs = (
+            column.astype(np.int64) for column in (trace.input_tokens, trace.output_tokens)
+        )
         mean_prompt, answer = float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size)
         prompt_spread = float((inputs.astype(np.float64) ** 2).mean()) / mean_prompt**2
         return MeanLengths(mean_prompt, answer, prompt_spread, relative_lengths(trace.input_tokens))

@@ -102,7 +102,7 @@ def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = F
     quantiles = uniforms(key, np.arange(count))
     if even:
         quantiles[np.argsort(quantiles, kind="stable")] = (np.arange(count) + 0.5) / max(count, 1)
-    part = np.minimum(np.searchsorted(levels, quantiles, "right") - 1, levels.size - 2)
-    share_of_part = (quantiles - levels[part]) / (levels[part + 1] - levels[part])
-    lengths = tokens[part] + share_of_part * (tokens[part + 1] - tokens[part])
+    interval = np.minimum(np.searchsorted(levels, quantiles, "right") - 1, levels.size - 2)
+    share_of_interval = (quantiles - levels[interval]) / (levels[interval + 1] - levels[interval])
+    lengths = tokens[interval] + share_of_interval * (tokens[interval + 1] - tokens[interval])
     return (lengths + 0.5).astype(np.int32)

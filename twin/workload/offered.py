@@ -190,8 +190,8 @@ def _trace_figures(
     trace_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
     trace_s = trace_s or run_s * options.rate_multiplier  # all at one time: over the run
     req_per_s = len(trace) / trace_s * options.tree_copies * options.rate_multiplier * rate_factor
-    one_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
-    workload = workload.model_copy(update={"profile": Profile(), "trace": one_copy})
+    single_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
+    workload = workload.model_copy(update={"profile": Profile(), "trace": single_copy})
     requests = _generate(workload, math.inf, seed, block_tokens, facts, trace, len(trace))
     return _figures(_Sample(requests, 0, 1.0), req_per_s)
 
@@ -258,13 +258,13 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
     lru_caches = [OrderedDict[int, tuple[int, float]]() for _ in range(caches.count)]
     blocks_held, hit_tokens = [0] * caches.count, np.zeros(len(sample), np.int64)
     pieces, in_prompt = piece_chains.piece.tolist(), piece_chains.in_prompt.tolist()
-    offset, sizes = piece_chains.offset.tolist(), piece_chains.blocks.tolist()
+    piece_offset, sizes = piece_chains.offset.tolist(), piece_chains.blocks.tolist()
     # Clients of a closed loop have no times.
     touches_s = np.where(np.isfinite(sample.arrival_s), sample.arrival_s, 0.0).tolist()
     for request, tokens in enumerate(sample.input_tokens.tolist()):
         cache_number = request % caches.count
         cache, now_s = lru_caches[cache_number], touches_s[request]
-        piece_range = range(offset[request], offset[request + 1])
+        piece_range = range(piece_offset[request], piece_offset[request + 1])
         prompt_pieces, hit_blocks = [pieces[k] for k in piece_range if in_prompt[k]], 0
         for piece in prompt_pieces:
             held_blocks, touch_s = cache.get(piece, (0, now_s))
@@ -289,14 +289,14 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
 def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
     """Number of blocks of each prompt in an earlier prompt (`answers`: or its answer), i8[n]."""
     chains, requests = _chain_pieces(sample), len(sample)
-    owners = np.repeat(np.arange(requests), np.diff(chains.offset))
+    requests_of_pieces = np.repeat(np.arange(requests), np.diff(chains.offset))
     first_owners = np.full(chains.blocks.size, requests)
     # Of equal ones the last assignment stays: the earliest prompt.
     counted_pieces = slice(None) if answers else chains.in_prompt
-    first_owners[chains.piece[counted_pieces][::-1]] = owners[counted_pieces][::-1]
-    is_seen = (first_owners[chains.piece] < owners) & chains.in_prompt
+    first_owners[chains.piece[counted_pieces][::-1]] = requests_of_pieces[counted_pieces][::-1]
+    is_seen = (first_owners[chains.piece] < requests_of_pieces) & chains.in_prompt
     seen_sizes = chains.blocks[chains.piece[is_seen]]
-    return np.bincount(owners[is_seen], seen_sizes, minlength=requests).astype(np.int64)
+    return np.bincount(requests_of_pieces[is_seen], seen_sizes, minlength=requests).astype(np.int64)
 
 
 class _Chains(NamedTuple):

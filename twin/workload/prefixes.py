@@ -68,8 +68,7 @@ def _join_runs(
     first: np.ndarray, blocks: np.ndarray, next_first: np.ndarray, next_blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(segment_offset, segment_first, segment_blocks) of rows with two runs each, without empty
-    ones. first, blocks: ids and block counts of first runs; next_first, next_blocks: of second
-    runs."""
+    runs. first, blocks: ids and block counts of first runs; next_first, next_blocks: of second."""
     run_first, run_blocks = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
     not_empty = run_blocks > 0
     offset = np.concatenate(([0], np.cumsum(not_empty.sum(axis=1))))

@@ -61,13 +61,13 @@ def _deferred() -> Iterator[None]:
 
 @planted("the row of a result is written before its files")
 def _row_first() -> Iterator[None]:
-    finish, put_all = runs.Runs.finish, Artefacts.put_all
+    finish, save_all = runs.Runs.finish, Artefacts.save_all
 
     def late(self: runs.Runs, run: str, owner: Owner, result: Any, wall_s: float) -> bool:
         said = _written(result.tables)
-        with patch.object(self._artefacts, "put_all", lambda _: said):
+        with patch.object(self._artefacts, "save_all", lambda _: said):
             done = finish(self, run, owner, result, wall_s)
-        put_all(self._artefacts, result.tables)
+        save_all(self._artefacts, result.tables)
         return done
 
     def unseen(session: Any, _: Artefacts, artefact: Artefact) -> None:

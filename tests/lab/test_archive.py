@@ -338,7 +338,7 @@ def test_a_file_with_holes_is_refused_before_they_are_read(file_store, tmp_path,
         file.truncate(512 + info.size + 1024)
     if path.stat().st_blocks * 512 > 1 << 20:
         pytest.skip("no holes on this file system")
-    monkeypatch.setattr(file_store.artefacts, "put_bytes", None)
+    monkeypatch.setattr(file_store.artefacts, "save_bytes", None)
     with pytest.raises(StoreError, match="says 1,074 MB and takes 0.00 MB on the disk"):
         read_archive_file(file_store, path)
 
@@ -377,7 +377,7 @@ def test_an_archive_of_a_newer_twin_is_refused(file_store):
 
 def test_memory_does_not_grow_with_the_tables(filled, new_store, add_run):
     noise = pl.DataFrame({"x": range(1_000_000)}).with_columns(pl.col("x").hash(1))
-    filled.artefacts.put(noise)
+    filled.artefacts.save(noise)
     result = fake_engine.answer(asked(name="large"))
     run = add_run(asked(name="large"), owner=ME)
     result.tables["noise"] = noise

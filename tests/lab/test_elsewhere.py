@@ -71,11 +71,11 @@ def test_a_process_that_is_hidden_lives(monkeypatch, tmp_path):
 def test_a_folder_that_cannot_be_made_is_one_sentence(store):
     store.artefacts.folder.write_text("a file where the folder should be")
     with pytest.raises(StoreError, match="artifacts cannot be written"):
-        store.artefacts.put(pl.DataFrame({"a": [1]}))
+        store.artefacts.save(pl.DataFrame({"a": [1]}))
 
 
 def test_an_artefact_that_cannot_be_read_is_one_sentence(store):
-    stored = store.artefacts.put(pl.DataFrame({"a": [1]}))
+    stored = store.artefacts.save(pl.DataFrame({"a": [1]}))
     path = store.artefacts.path(stored.sha256)
     path.unlink()
     path.mkdir()
@@ -85,7 +85,7 @@ def test_an_artefact_that_cannot_be_read_is_one_sentence(store):
 
 def test_a_file_that_a_sweep_takes_at_this_moment_is_written_anew(store, monkeypatch):
     frame = pl.DataFrame({"a": [1]})
-    stored = store.artefacts.put(frame)
+    stored = store.artefacts.save(frame)
     touch = os.utime
 
     def swept(path, *more, **named):
@@ -93,19 +93,19 @@ def test_a_file_that_a_sweep_takes_at_this_moment_is_written_anew(store, monkeyp
         touch(path, *more, **named)
 
     monkeypatch.setattr(os, "utime", swept)
-    assert store.artefacts.put(frame) == stored
+    assert store.artefacts.save(frame) == stored
     assert store.artefacts.read(stored.sha256).equals(frame)
 
 
 def test_a_sweep_passes_over_files_that_vanish_and_those_used_again(store):
     frames = [pl.DataFrame({"a": [n]}) for n in range(3)]
-    stored = [store.artefacts.put(frame) for frame in frames]
+    stored = [store.artefacts.save(frame) for frame in frames]
     for one in stored:
         os.utime(store.artefacts.path(one.sha256), (0, 0))
     old = store.artefacts.old_files()
     assert len(old) == 3
     store.artefacts.path(stored[0].sha256).unlink()
-    store.artefacts.put(frames[1])  # a run that names it is about to be stored
+    store.artefacts.save(frames[1])  # a run that names it is about to be stored
     assert store.artefacts.delete(old, set(), 3600.0) == 1
     assert store.artefacts.read(stored[1].sha256).equals(frames[1])
 
@@ -127,7 +127,7 @@ def test_a_database_never_sweeps_the_results_of_another(tmp_path):
             one.scenarios.save(Scenario()), load_facts(), "fake-1", 1, owner=Owner.current("me")
         )
         assert one.runs.finish(run, Owner.current("me"), fake_engine.answer(Scenario()), 1.0)
-        one.artefacts.put(frame)
+        one.artefacts.save(frame)
         kept.append((one, run))
     for one, _ in kept:
         assert one.delete_unused(older_than_s=-1) == 1  # its own orphan, and no more

@@ -41,41 +41,41 @@ def quick(**fields):
 def test_an_edit_supersedes_a_run_and_the_answer_is_that_of_the_engine(running):
     first = running.begin(quick(**{"horizon_s": 3600.0}))
     second = running.begin(quick(), superseded=first)
-    seen = running.look(second, 120.0)
+    seen = running.status(second, 120.0)
     assert seen.ended
-    assert running.look(first) is None
+    assert running.status(first) is None
     run = simulate(quick(), load_facts())
     assert seen.summary == json.loads(json.dumps(run.summary))
     assert seen.tables["traffic"].equals(run.tables["traffic"])
     third = running.begin(quick(seed=2), superseded=second)
-    assert running.look(second) is None
+    assert running.status(second) is None
     running.drop(third)
 
 
 def test_a_run_tells_how_far_it_is_and_one_that_cannot_be_is_gone(running):
     run = running.begin(quick(**{"horizon_s": 3600.0}))
     told = set()
-    while (seen := running.look(run, 0.01)) is not None and not told & {p for p in told if p > 0}:
+    while (seen := running.status(run, 0.01)) is not None and not told & {p for p in told if p > 0}:
         told.add(seen.progress)
     assert max(told) > 0.0
     impossible = {"deployment.decode.npus_per_instance": 2, "deployment.decode.instances": 1}
     refused = running.begin(quick(**impossible), superseded=run)
-    assert running.look(refused, 120.0) is None
+    assert running.status(refused, 120.0) is None
 
 
 def test_runs_whose_visitors_left_are_forgotten(running, monkeypatch):
     monkeypatch.setattr(live, "RUNS_MOST", 1)
     first, second = (running.begin(quick(seed=seed)) for seed in (1, 2))
-    assert running.look(first) is None
-    assert running.look(second, 120.0).ended
+    assert running.status(first) is None
+    assert running.status(second, 120.0).ended
 
 
 def test_a_process_that_died_is_replaced_by_the_next_question(running):
     lost = running.begin(quick(**{"horizon_s": 3600.0}))
     running._process.kill()
-    assert running.look(lost, 60.0) is None
+    assert running.status(lost, 60.0) is None
     running._process.wait()
-    assert running.look(running.begin(quick()), 120.0).ended
+    assert running.status(running.begin(quick()), 120.0).ended
 
 
 def test_a_question_is_cut_to_a_horizon_that_is_simulated_at_once():
@@ -93,27 +93,27 @@ def test_a_question_is_cut_to_a_horizon_that_is_simulated_at_once():
 
 def test_the_capacity_follows_the_answer_and_a_question_comes_before_it(running):
     first = running.begin(small())
-    assert running.look(first, 120.0).searching
+    assert running.status(first, 120.0).searching
     other = running.begin(small(seed=2))
-    assert running.look(other, 120.0).ended
+    assert running.status(other, 120.0).ended
     running.drop(other)
     capacity = found(running, first)
     assert capacity["load"] > 0.0
     # One that was found comes with the answer at any load.
     rate = 1.5 * small().workload.rate_req_per_s
     busier = running.begin(small(workload__rate_req_per_s=rate))
-    seen = running.look(busier, 120.0)
+    seen = running.status(busier, 120.0)
     assert not seen.searching
     assert seen.capacity == capacity
     fault = {"at_s": 5.0, "element": "die 1.1.0"}
     failing = running.begin(small(faults=[fault]))
-    assert not running.look(failing, 120.0).searching
+    assert not running.status(failing, 120.0).searching
 
 
 def found(running, run):
     """The capacity of a run, once its search has ended."""
     for _ in range(600):
-        if not (seen := running.look(run)).searching:
+        if not (seen := running.status(run)).searching:
             return seen.capacity
         time.sleep(0.2)
     raise AssertionError("the search never ended")

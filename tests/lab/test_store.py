@@ -476,14 +476,14 @@ def test_any_flipped_bit_of_an_artefact_is_found(tmp_path_factory, place, bit):
     from twin.lab.store.artefacts import Artefacts
 
     artefacts = Artefacts(folder)
-    stored = artefacts.put(pl.DataFrame({"a": range(50)}))
+    stored = artefacts.save(pl.DataFrame({"a": range(50)}))
     path = artefacts.path(stored.sha256)
     data = bytearray(path.read_bytes())
     data[int(place * len(data))] ^= 1 << bit
     path.write_bytes(data)
     with pytest.raises(StoreError, match="damaged"):
         artefacts.read(stored.sha256)
-    artefacts.put(pl.DataFrame({"a": range(50)}))
+    artefacts.save(pl.DataFrame({"a": range(50)}))
     assert artefacts.read(stored.sha256).height == 50
 
 
@@ -582,7 +582,7 @@ def test_a_sweep_takes_what_nobody_names_and_is_old(store, add_run):
     kept, gone = add_run(owner=ME), add_run(Scenario(seed=2), owner=ME)
     finish(store, kept)
     finish(store, gone, Scenario(seed=2))
-    store.artefacts.put(pl.DataFrame({"orphan": [1]}))
+    store.artefacts.save(pl.DataFrame({"orphan": [1]}))
     store.runs.delete(gone)
     assert store.delete_unused() == 0
     assert store.delete_unused(older_than_s=-1) == 3
@@ -596,7 +596,7 @@ def test_the_disk_holds_the_names_of_all_folders_whoever_made_them(store, monkey
     monkeypatch.setattr(artefacts, "_sync_folder", synced.append)
     for _ in ("new", "there already"):
         part = artefacts.Artefacts(store.artefacts.folder)
-        path = part.path(part.put(pl.DataFrame({"a": [1]})).sha256)
+        path = part.path(part.save(pl.DataFrame({"a": [1]})).sha256)
         assert set(synced) == {path.parent, part.folder, part.folder.parent}
         synced.clear()
 
@@ -627,13 +627,13 @@ def test_a_full_disk_is_named(store, monkeypatch):
 
         monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
         with pytest.raises(StoreError, match="full"):
-            store.artefacts.put(pl.DataFrame({"a": [1]}))
+            store.artefacts.save(pl.DataFrame({"a": [1]}))
         assert not list(store.artefacts.folder.iterdir())
     for number, said in ((122, "has reached a quota or limit"), (5, "written: Input/output error")):
         polars = pl.exceptions.ComputeError(f"parquet: underlying IO error (os error {number})")
         monkeypatch.setattr(pl.DataFrame, "write_parquet", Mock(side_effect=polars))
         with pytest.raises(StoreFull, match=said) as refusal:
-            store.artefacts.put(pl.DataFrame({"a": [1]}))
+            store.artefacts.save(pl.DataFrame({"a": [1]}))
         assert "parquet:" not in str(refusal.value)
     with pytest.raises(StoreError, match="MB are free"):
         store.artefacts.require_space(needed_bytes=1e18)
@@ -660,7 +660,7 @@ def test_an_empty_file_is_new_unless_results_lie_beside_it(tmp_path):
     path = tmp_path / "twin.db"
     path.touch()
     store = open_store(f"sqlite:///{path}")
-    store.artefacts.put(pl.DataFrame({"a": [1]}))
+    store.artefacts.save(pl.DataFrame({"a": [1]}))
     store.close()
     for file in tmp_path.glob("twin.db*"):
         file.unlink()

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from twin.lab.runs.live import Look
+from twin.lab.runs.live import Status
 from twin.outlook import Outlook
 from twin.scenario import with_overrides
 from twin.ui import live, session
@@ -24,8 +24,8 @@ class Fake:
         self.superseded.append(superseded)
         return f"run {len(self.asked)}"
 
-    def look(self, run, patience_s=0.0):
-        return Look(1.0, {}, SUMMARY) if self.ended else Look(0.4, {"finished": 9})
+    def status(self, run, patience_s=0.0):
+        return Status(1.0, {}, SUMMARY) if self.ended else Status(0.4, {"finished": 9})
 
 
 @pytest.fixture

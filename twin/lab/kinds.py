@@ -23,7 +23,7 @@ class Named(Protocol):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of its content."""
+        """SHA-256 (hex) of the value's content."""
 
 
 T = TypeVar("T", bound=Named)

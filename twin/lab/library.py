@@ -92,10 +92,10 @@ def _with_private_constants(path: Path, fitted: dict[str, Any]) -> dict[str, Any
             problem = f"{subject}: {printable(name)} is no constant"
             raise FactError(f"{problem}: take some of {', '.join(fitted)}")
         lowest, highest, unit = (fitted[name][key] for key in ("low", "high", "unit"))
-        value = constant.get("value") if isinstance(constant, dict) else None
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        number = constant.get("value") if isinstance(constant, dict) else None
+        if isinstance(number, bool) or not isinstance(number, int | float):
             raise FactError(f"{subject}: {name} has no value that is a number")
-        if not lowest <= value <= highest or constant.get("unit") != unit:
+        if not lowest <= number <= highest or constant.get("unit") != unit:
             raise FactError(f"{subject}: {name} must be {lowest:g} to {highest:g} in unit {unit!r}")
     return fitted | private_table
 
@@ -120,9 +120,9 @@ def load_scenario_file(path: Path) -> Scenario:
 
 def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
     """The scenario of a TOML text of at most 256 KiB; name: in errors, which are SpecErrors."""
-    text = decode_text(data, name, SCENARIO_BYTES_MAX, SpecError, "scenario")
+    toml_text = decode_text(data, name, SCENARIO_BYTES_MAX, SpecError, "scenario")
     name = printable(name)
-    table = toml_table(text, name, SpecError)  # names the file itself
+    table = toml_table(toml_text, name, SpecError)  # names the file itself
     try:
         return parse_scenario(table)
     except SpecError as error:

@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from twin.attainment import SAFE
 from twin.hardware.imported import npus_of
 from twin.lab.explain.view import has_one_slo, load_of
-from twin.lab.runs.live import Live, Look, shortened_draft
+from twin.lab.runs.live import Live, Status, shortened_draft
 from twin.lab.runs.warm import is_compiled as ready  # before that a live run delays a stored one
 from twin.lab.sweep import sweep
 from twin.metrics.measures import amount, numbered, seconds
@@ -95,7 +95,7 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
 
 def tables(run: str) -> Mapping[str, Any]:
     """Tables by name of a live run (its id); empty if the run is gone."""
-    status = _live().look(run)
+    status = _live().status(run)
     return status.tables if status else {}
 
 
@@ -107,16 +107,16 @@ def _begin_run(draft: Scenario) -> tuple[str, float]:
     if (question := shortened_draft(draft, session.facts())) is None:
         return "", 0.0
     digest, run_id = st.session_state.get(STATE, ("", ""))
-    if digest != scenario_digest(question) or _live().look(run_id) is None:
+    if digest != scenario_digest(question) or _live().status(run_id) is None:
         run_id = _live().begin(question, superseded=run_id)
         st.session_state[STATE] = (scenario_digest(question), run_id)
     return run_id, question.horizon_s
 
 
-def _await_run(place: DeltaGenerator, run: str) -> Look | None:
+def _await_run(place: DeltaGenerator, run: str) -> Status | None:
     """Draw a run's progress until its end or for PATIENCE_S; returns its state, None if gone."""
     deadline_s, drawn_status = time.monotonic() + PATIENCE_S, None
-    while (status := _live().look(run, LOOK_S)) is not None and not status.ended:
+    while (status := _live().status(run, LOOK_S)) is not None and not status.ended:
         if status != drawn_status:
             _draw_progress(place, drawn_status := status)
         st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
@@ -128,7 +128,7 @@ def _await_run(place: DeltaGenerator, run: str) -> Look | None:
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str, *, until_found: bool = False) -> None:
     """Draw a run's progress, or (if `until_found`) its search for capacity, until that ends."""
-    status = _live().look(run)
+    status = _live().status(run)
     if status is None or (not status.searching if until_found else status.ended):
         st.rerun()
     if until_found:
@@ -137,7 +137,7 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
         _draw_progress(st.container(), status)
 
 
-def _draw_progress(place: DeltaGenerator, status: Look) -> None:
+def _draw_progress(place: DeltaGenerator, status: Status) -> None:
     """Draw a badge with the progress of a live run in %, and the requests that it served."""
     answer_count = status.live.get("finished")
     served_text = f" · {numbered(int(answer_count), 'request')} served" if answer_count else ""

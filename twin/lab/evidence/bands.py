@@ -123,10 +123,11 @@ def errors_of(
     row id; today: today's errors by row id, as twin / published - 1 (missing: the first)."""
     errors = []
     for row in rows:
-        answer = first_answers.get(row.id)
-        if row.kind in UNJUDGED or row.at_most or (answer is None and row.kind != "seen"):
+        first_answer = first_answers.get(row.id)
+        if row.kind in UNJUDGED or row.at_most or (first_answer is None and row.kind != "seen"):
             continue
-        if (error_now := today.get(row.id, None if answer is None else answer.error)) is None:
+        first_error = None if first_answer is None else first_answer.error
+        if (error_now := today.get(row.id, first_error)) is None:
             continue
         scenario = scenario_of(row.scenario)
         errors.append(
@@ -134,7 +135,7 @@ def errors_of(
                 row.id, row.system, row.source, scenario.deployment.model,
                 tree_leaf(quantity_of(row), scenario, stack_of(row)),
                 scenario.deployment.decode.batch_per_npu,
-                None if answer is None else log_speed(row, answer.error),
+                None if first_error is None else log_speed(row, first_error),
                 log_speed(row, error_now),
             )
         )  # fmt: skip
@@ -185,11 +186,11 @@ class Bands:
         self._scales = _error_scales(unseen)
         row_scales = np.array([self._error_scale(error.levels[0]) for error in self.errors])
         todays = np.array([error.today for error in self.errors]) / row_scales
-        first = np.array([error.first for error in unseen], dtype=float) / row_scales[: len(unseen)]
+        firsts = np.array([error.first for error in unseen], float) / row_scales[: len(unseen)]
         self._numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
         self._codes = _branch_numbers([error.levels for error in self.errors], self._numbers)
         shared = sum((level[:, None] == level).astype(int) for level in self._codes.T)  # by pair
-        self._variogram = _variogram(self._codes[: len(unseen)], first, shared)
+        self._variogram = _variogram(self._codes[: len(unseen)], firsts, shared)
         covariance = self._variogram[0] - self._variogram[shared]
         np.fill_diagonal(covariance, self._variogram[0])
         inverse_covariance = np.linalg.inv(covariance + 1e-9 * np.eye(len(todays)))
@@ -202,8 +203,8 @@ class Bands:
         projection = inverse_covariance - np.outer(self._weight, self._weight) / self._weight_sum
         precision = np.maximum(np.diag(projection)[: len(unseen)], 1e-12)
         predicted = todays[: len(unseen)] - (projection @ todays)[: len(unseen)] / precision
-        self._apart = (first - predicted) * np.sqrt(precision)
-        self._priors = _variance_factors(projection, todays, first, self.errors)
+        self._apart = (firsts - predicted) * np.sqrt(precision)
+        self._priors = _variance_factors(projection, todays, firsts, self.errors)
 
     def band(self, levels: Levels) -> Band:
         """Band in which a figure's error is expected; levels: of the figure, as `tree_leaf` returns
@@ -216,13 +217,14 @@ class Bands:
         explained_variance = covariance @ self._inverse @ covariance
         variance = float(self._variogram[0] - explained_variance + weight_gap**2 / self._weight_sum)
         residuals = self._apart[self._codes[: len(self._apart), STACK - 1] == leaf_codes[STACK - 1]]
-        prior = self._priors.get(levels[0], max(self._priors.values()))
-        variance_factor = (PRIOR * prior + float(residuals @ residuals)) / (PRIOR + len(residuals))
+        prior_factor = self._priors.get(levels[0], max(self._priors.values()))
+        freedom = PRIOR + len(residuals)
+        variance_factor = (PRIOR * prior_factor + float(residuals @ residuals)) / freedom
         scale = self._error_scale(levels[0])
         spread = scale * math.sqrt(max(variance, 0.0) * variance_factor)
         if 0 < len(residuals) < PRIOR:  # of so few rows none makes a stack less known than none
             spread = min(spread, self.band((levels[0], *[None] * (len(LEVELS) - 1))).spread)
-        return Band(scale * centre, max(spread, DIGITS), PRIOR + len(residuals), len(residuals))
+        return Band(scale * centre, max(spread, DIGITS), freedom, len(residuals))
 
     def _error_scale(self, quantity: Hashable) -> float:
         """Root mean square error of a quantity; the worst quantity's, if it has no first errors."""
@@ -361,7 +363,7 @@ def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
     """Shares of errors inside the bands (by row id): of all rows, then of each quantity. seen:
-    today's errors of rows in sight; else first errors."""
+    today's errors of rows of kind 'seen'; else first errors."""
     judgements = [error for error in errors if error.row in bands and (error.first is None) == seen]
     errors_by_quantity = {"all": judgements}
     for error in judgements:
@@ -427,7 +429,7 @@ def coverage_texts() -> list[str]:
     """Sentences: what share of errors lies within bands that were made without these rows."""
     sentences = []
     for subject, (overall, *quantity_coverages) in coverages().items():
-        quantity_text = ", ".join(f"{each.rows_of} {each.text}" for each in quantity_coverages)
+        quantity_text = ", ".join(f"{item.rows_of} {item.text}" for item in quantity_coverages)
         shares_text = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
         sentences.append(f"Bands of {shares_text} hold {overall.text} {subject} ({quantity_text}).")
     return sentences

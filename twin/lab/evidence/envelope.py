@@ -143,10 +143,10 @@ def _field_value(path: str, config: Configuration) -> Value:
     """Value of a field by path, switches as 'on', 'off'; None for prefill fields if colocated."""
     if config.scenario.deployment.mode == "colocated" and path.startswith("deployment.prefill"):
         return None
-    value = scenario_value(config.scenario, path)
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return value if isinstance(value, str) else float(value)
+    field_value = scenario_value(config.scenario, path)
+    if isinstance(field_value, bool):
+        return "on" if field_value else "off"
+    return field_value if isinstance(field_value, str) else float(field_value)
 
 
 ASPECTS = (
@@ -259,12 +259,12 @@ def outside_evidence(
             pool = span.aspect.pool
             if pool and pool not in chip_roles:
                 continue
-            value = span.aspect.value_of(
+            aspect_value = span.aspect.value_of(
                 Configuration("", pool or chip_roles[0], scenario, {}), facts
             )
-            if value is not None and not span.holds(value):
+            if aspect_value is not None and not span.holds(aspect_value):
                 unit = f" {span.aspect.unit}" if span.aspect.unit else ""
-                shown, limits = span.aspect.value_text(value, facts), span.text(facts)
+                shown, limits = span.aspect.value_text(aspect_value, facts), span.text(facts)
                 remarks.append(f"{span.aspect.title}: {shown}{unit}; published rows have {limits}.")
     for has_feature, sentence in UNCOMMON:
         if has_feature(scenario) and not any(has_feature(config.scenario) for config in known):
@@ -285,7 +285,7 @@ UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
 def _traffic_remarks(s: Scenario, configurations: Sequence[Configuration]) -> Iterator[str]:
     """Sentences on features of a scenario's traffic that no published row has."""
     lengths_vary = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
-    if lengths_vary and all(each.scenario.workload.lengths == "fixed" for each in configurations):
+    if lengths_vary and all(row.scenario.workload.lengths == "fixed" for row in configurations):
         yield "Lengths vary from request to request; in every published row they are all alike."
     if s.workload.prefix == "sessions" or s.workload.arrivals == "trace":
         yield (

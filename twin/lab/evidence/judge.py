@@ -169,7 +169,7 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
     decode, role = case.steady_state.decode, case.steady_state.costs.colocated_role
     scenario, requests = case.scenario, int(case.args["requests"])
     assert decode is not None and role is not None
-    hot = case.assembly.decode_imbalance.table
+    load = case.assembly.decode_imbalance.table
     npus = scenario.deployment.colocated.npus_per_instance
     batch_tokens = role.prompt_tokens
     if parts[0] == "drain":
@@ -180,13 +180,13 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
         iterations = answer_tokens / decode.tokens_per_iteration
         mean_square, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
         run = finite.queue_run(
-            role, prompts.mean, iterations, slots, rank_tokens, hot, mean_square, prompts.multiples
+            role, prompts.mean, iterations, slots, rank_tokens, load, mean_square, prompts.multiples
         )
     else:
         answer_tokens = np.full(requests, float(scenario.workload.output_tokens))
         answer_iterations = scenario.workload.output_tokens / decode.tokens_per_iteration
         prompt_tokens = float(scenario.workload.input_tokens)
-        run = finite.burst_run(role, prompt_tokens, answer_iterations, requests, batch_tokens, hot)
+        run = finite.burst_run(role, prompt_tokens, answer_iterations, requests, batch_tokens, load)
     if parts[1] == "tpot":
         return run.tpot_s / decode.tokens_per_iteration
     return float(answer_tokens.sum()) / run.seconds / npus
@@ -359,7 +359,7 @@ def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
         score_by_kind = {kind: score(named_rows, row_group, kind) for kind in JUDGED}
         table_rows.append(
             {"rows of": row_group}
-            | {kind: "" if each is None else each.text for kind, each in score_by_kind.items()}
+            | {kind: "" if item is None else item.text for kind, item in score_by_kind.items()}
             | {kind: str(sum(row["kind"] == kind for row in named_rows) or "") for kind in UNJUDGED}
         )
     return table_rows

@@ -108,13 +108,15 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
     """Headline figures of a deployment; run: of a run, whose throughputs are left out if arrivals
     determine them."""
     roles = {role for role, *_ in pools(scenario)}
-    exists = {
+    is_present = {
         DECODE: bool(roles & {"decode", "colocated"}),
         PREFILL: bool(roles & {"prefill", "colocated"}),
         "ttft": len(roles) > 1 or "colocated" in roles,
     }
     has_rates = not run or scenario.workload.arrivals == "closed_loop"
-    return [figure for figure in FIGURES if exists[figure.quantity] and (has_rates or figure.time)]
+    return [
+        figure for figure in FIGURES if is_present[figure.quantity] and (has_rates or figure.time)
+    ]
 
 
 def figure_bands(scenario: Scenario, facts: Facts, run: bool = False) -> list[FigureBand]:
@@ -184,11 +186,11 @@ def bands_by_run(
 ) -> list[tuple[tuple[str, ...], list[FigureBand]]]:
     """(names of runs, their bands) for each group of runs with equal bands."""
     groups: dict[tuple[str, ...], tuple[list[str], list[FigureBand]]] = {}
-    for name, scenario in scenarios.items():
+    for run_name, scenario in scenarios.items():
         bands = figure_bands(scenario, facts, run=True)
-        names, _ = groups.setdefault(tuple(band.sentence for band in bands), ([], bands))
-        names.append(name)
-    return [(tuple(names), bands) for names, bands in groups.values()]
+        run_names, _ = groups.setdefault(tuple(band.sentence for band in bands), ([], bands))
+        run_names.append(run_name)
+    return [(tuple(run_names), bands) for run_names, bands in groups.values()]
 
 
 def bands_text(bands: Sequence[FigureBand]) -> str:
@@ -216,7 +218,7 @@ class KnownRatio:
 
     @property
     def text(self) -> str:
-        """In words: 'equal within what is known (±12 %)', or 'known to ±12 %'."""
+        """The known error in words: 'equal within what is known (±12 %)', or 'known to ±12 %'."""
         band = self.band
         return f"equal within what is known ({band})" if self.equal else f"known to {band}"
 

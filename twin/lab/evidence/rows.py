@@ -128,7 +128,7 @@ def load_first_answers(path: Path = FIRST) -> dict[str, First]:
 
 
 def load_missing() -> list[dict[str, str]]:
-    """Published results that no scenario can express, each with the twin's `missing` feature."""
+    """Published results that no scenario can express, with the feature that is `missing`."""
     rows: list[dict[str, str]] = published_table(RECORD / "beyond.toml")["row"]
     return rows
 

@@ -85,7 +85,7 @@ def search_steps(
     begin_load = load = begin or load_by_formula(s, facts) or load_now
     short_run, step_factor, run_count = with_span(s, facts, begin_load), STEP, 0
     long_run, is_at_ends = with_longer_times(short_run, begin_load), False
-    met: list[_Load] = []  # loads that meet the SLO, growing
+    met_loads: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
     share_variances: list[float] = []
@@ -98,43 +98,47 @@ def search_steps(
         else:
             run_count += yield from _run_load(short_run, trial_load, share_variances)
         if trial_load.meets:
-            met.append(trial_load)
+            met_loads.append(trial_load)
         else:
             least_missed = trial_load
         is_settled = False
         # Two loads are near enough to be the ends within a ratio, or as neighbouring counts.
-        while met and least_missed.load <= max(CLOSE * met[-1].load, met[-1].load + count_step):
-            low_end, is_at_ends, step_factor = met[-1], True, CLOSE
+        while met_loads and least_missed.load <= max(
+            CLOSE * met_loads[-1].load, met_loads[-1].load + count_step
+        ):
+            low_end, is_at_ends, step_factor = met_loads[-1], True, CLOSE
             run_count += yield from _run_both_ends(long_run, low_end, least_missed, thorough)
             is_settled = low_end.meets and not least_missed.meets
             if is_settled:
                 break
             if low_end.meets:
-                met.append(least_missed)
+                met_loads.append(least_missed)
                 least_missed = _Load(math.inf, s.slo.share)
             else:
-                least_missed = met.pop()
+                least_missed = met_loads.pop()
         if is_settled or len(tried) == TRIED:
             break
-        if met and not math.isinf(least_missed.load):
-            load = math.sqrt(met[-1].load * least_missed.load)
+        if met_loads and not math.isinf(least_missed.load):
+            load = math.sqrt(met_loads[-1].load * least_missed.load)
         else:
-            load = met[-1].load * step_factor if met else least_missed.load / step_factor
+            load = (
+                met_loads[-1].load * step_factor if met_loads else least_missed.load / step_factor
+            )
             step_factor *= step_factor
-    low_load, high_load = met[-1].load if met else 0.0, least_missed.load
+    low_load, high_load = met_loads[-1].load if met_loads else 0.0, least_missed.load
     if not low_load or math.isinf(high_load):
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
-    excess, shortfall = met[-1].excess, max(-least_missed.excess, 0.0)
+    excess, shortfall = met_loads[-1].excess, max(-least_missed.excess, 0.0)
     gap_share = 0.0 if count_step else excess / max(excess + (shortfall or excess), TINY)
-    clear_loads = [each for each in tried if each.sure and each.meets == (each.load <= low_load)]
-    range_low = max((each.load for each in clear_loads if each.meets), default=low_load)
-    range_high = min((each.load for each in clear_loads if not each.meets), default=high_load)
+    sure = [trial for trial in tried if trial.sure and trial.meets == (trial.load <= low_load)]
+    range_low = max((trial.load for trial in sure if trial.meets), default=low_load)
+    range_high = min((trial.load for trial in sure if not trial.meets), default=high_load)
     best_load = low_load + (high_load - low_load) * gap_share
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
-    has_more_seeds = len(met[-1].shares) > _seed_count(long_run)  # seeds differ
-    seeds_differ = met[-1].runs_of is long_run and has_more_seeds
+    has_more_seeds = len(met_loads[-1].shares) > _seed_count(long_run)  # seeds differ
+    seeds_differ = met_loads[-1].runs_of is long_run and has_more_seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
-        long_loads = [each for each in tried if each.runs_of is long_run and each.shares]
+        long_loads = [trial for trial in tried if trial.runs_of is long_run and trial.shares]
         likely_low, likely_high = _probable_range(long_loads, s.slo.share)
         range_low, range_high = min(likely_low, best_load), max(likely_high, best_load)
     return Capacity(path, best_load, range_low, range_high, run_count, low_load)
@@ -164,7 +168,7 @@ class _Load:
 
 
 def load_by_formula(s: Scenario, facts: Facts) -> float | None:
-    """Capacity by formula in requests/s; None if the load has another unit or there is none."""
+    """Capacity by formula in requests/s; None for a load in another unit, or without an answer."""
     if load_of(s)[0] != "workload.rate_req_per_s":
         return None
     try:
@@ -174,7 +178,7 @@ def load_by_formula(s: Scenario, facts: Facts) -> float | None:
 
 
 def with_span(s: Scenario, facts: Facts, load: float) -> Scenario:
-    """The scenario with warm-up and horizon (s) for a load; unchanged if its run is not steady."""
+    """The scenario with warm-up and horizon (s) to suit a load; unchanged if not steady."""
     if not stays_steady(s):
         return s
     try:
@@ -210,7 +214,7 @@ def with_load(s: Scenario, load: float) -> Scenario:
 
 
 def _seed_count(s: Scenario) -> int:
-    """Number of seeds with which a load is run: fewer if its runs begin steady."""
+    """Number of seeds with which a load is run: fewer if the scenario's runs begin steady."""
     return FEWER if stays_steady(s) else SEEDS
 
 
@@ -270,13 +274,13 @@ def _run_load(
     if tried.runs_of is not s:
         tried.runs_of, tried.shares, tried.overloaded, tried.sure = s, [], 0, False
     seeds_before, variance_now = len(tried.shares), 0.0
-    most_seeds, exact = seeds or _seed_count(s), seeds > 0
+    most_seeds, is_exact = seeds or _seed_count(s), seeds > 0
     try:
         scenario = with_load(s, tried.load)
     except SpecError:
         tried.refused = tried.sure = True
         return 0
-    while len(tried.shares) < most_seeds and (exact or not tried.sure):
+    while len(tried.shares) < most_seeds and (is_exact or not tried.sure):
         seed = OTHERS + len(tried.shares) if tried.shares else s.seed
         summary = yield with_overrides(scenario, {"seed": seed})
         if summary is None:
@@ -289,12 +293,13 @@ def _run_load(
             continue
         mean_share = sum(tried.shares) / seed_count
         variance_now = sum((share - mean_share) ** 2 for share in tried.shares) / (seed_count - 1)
-        variance = variance_now if exact else (sum(variances) + variance_now) / (len(variances) + 1)
+        pooled_variance = (sum(variances) + variance_now) / (len(variances) + 1)
+        variance = variance_now if is_exact else pooled_variance
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
         least_variance = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
         margin = SURE * math.sqrt(max(variance, least_variance) / seed_count)
         is_clear = not tried.overloaded and abs(tried.excess) > margin
         tried.sure = tried.overloaded == seed_count or is_clear
-    if not exact and not tried.overloaded and seeds_before < 3 <= len(tried.shares):
+    if not is_exact and not tried.overloaded and seeds_before < 3 <= len(tried.shares):
         variances.append(variance_now)
     return len(tried.shares) - seeds_before

@@ -313,7 +313,7 @@ def propose_kv_planes(v: View) -> Changes:
 
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
 def propose_memory_pools(v: View) -> Changes:
-    """Propose a memory pool if there is none, else a larger, shared, faster or other one."""
+    """Propose a memory pool if there is none, else a larger or shared one, or another layout."""
     scenario, path = v.scenario, "memory_pool"
     has_reuse = scenario.workload.prefix != "none" or scenario.workload.arrivals == "trace"
     if not has_reuse or v.scenario.deployment.mode == "decode_only":
@@ -408,7 +408,7 @@ def propose_fewer_supernodes(v: View) -> Changes:
 
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
 def propose_expert_npus(v: View) -> Changes:
-    """Propose no NPUs that hold experts only (AFD), and half and twice their number."""
+    """Propose zero, half and twice as many NPUs that hold experts only (AFD)."""
     npus = v.scenario.deployment.decode.expert_npus
     if npus:
         for expert_npus in (0, npus // 2, min(383, 2 * npus)):

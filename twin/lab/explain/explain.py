@@ -150,7 +150,7 @@ def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]
 
 
 def _promising_options(view: View) -> list[Option]:
-    """Options that causes propose, with expected scores (faults: infinite); no tiny scores."""
+    """Options that causes propose, with expected scores (faults: infinite) of at least FELT."""
     base_figures, options = expected_figures(view, view.scenario), []
     for cause in CAUSES.values():
         for change in cause.changes(view):
@@ -163,9 +163,11 @@ def _promising_options(view: View) -> list[Option]:
 
 
 def _net_gain(view: View, change: Change, gain: float) -> float:
-    """Score of a change: `gain` minus the log of its growth in NPUs; half of it if not `doable`."""
-    npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
-    log_growth = math.log(max(1.0, npus[1] / npus[0]))
+    """Score of a change: `gain` minus the log of the growth in NPUs; half if not `doable`."""
+    both_npus = [
+        npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))
+    ]
+    log_growth = math.log(max(1.0, both_npus[1] / both_npus[0]))
     return (gain - log_growth) * (1.0 if change.doable else IDEAL)
 
 
@@ -292,10 +294,11 @@ def verdict(view: View, limit: Capacity, causes: Sequence[Measured]) -> str:
     if view.meets_slo:
         sentences = [f"It keeps its SLO{limit_clause}."]
     else:
-        share = share_met(view.summary)
-        subject = f"Only {amount(share, 'share')} of requests keep" if share else "No request keeps"
-        if share >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
-            subject = f"{amount(share, 'share')} of the requests that finish keep"
+        met_share = share_met(view.summary)
+        share_text = amount(met_share, "share")
+        subject = f"Only {share_text} of requests keep" if met_share else "No request keeps"
+        if met_share >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
+            subject = f"{share_text} of the requests that finish keep"
         sentences = [f"{subject} the SLO{limit_clause}."]
     if causes and (not view.meets_slo or causes[0].score > WORTH_SAYING):
         label, top_name = causes[0].cause.label, causes[0].named
@@ -358,7 +361,7 @@ def simulate(
 
 
 def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
-    """Table of the parts of a mean request's time: piece, seconds."""
+    """Table of the parts of a mean request's time (`pieces`: seconds by part)."""
     columns = {"piece": list(pieces), "seconds": list(pieces.values())}
     return pl.DataFrame(columns, schema={"piece": pl.String, "seconds": pl.Float64})
 

@@ -169,7 +169,7 @@ def propose_decode_batches(v: View) -> Changes:
 
 @cause("ep", "Expert-parallel degree", "Serve with instances of another size.")
 def propose_instance_sizes(v: View) -> Changes:
-    """Propose instances of twice or half the size, and an expert for each die without one."""
+    """Propose instances of twice or half the size, and an expert for each die that has none."""
     if not v.has_experts:
         return
     for role in ("decode", "prefill", "colocated"):

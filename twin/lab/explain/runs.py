@@ -162,8 +162,8 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
-    """Whether two seeds' gains, (before, after) each, agree, and are clear or meet the SLO
-    easily."""
+    """Whether the gains on two seeds are similar, and large or far within the SLO; pairs: (summary
+    before, after) by seed."""
     is_clear = all(
         (share_met(after) - share_met(before) >= 2 * CLEAR and attained_share(after) >= MOST)
         or max(ttft_ratio(after, s), tpot_ratio(after, s)) < EASY
@@ -210,14 +210,14 @@ def _metric_gain(
     pair_values = [[metric_value(metric, summary, s) for summary in pair] for pair in pairs]
     if any(value is None for pair in pair_values for value in pair):
         return None
-    values = np.array(pair_values, float)
+    before, after = np.array(pair_values, float).T
     better_sign = 1.0 if METRICS[metric].better == "higher" else -1.0
-    gains = better_sign * (values[:, 1] - values[:, 0])
+    gains = better_sign * (after - before)
     mean_change, least_change = float(gains.mean()), float(gains.min())
-    base_value = max(abs(float(values[:, 0].mean())), 1e-12)
+    base_value = max(abs(float(before.mean())), 1e-12)
     least_gain = SAID * base_value
     if metric == "slo_attainment":  # half of those that miss the SLO, however few they are
-        least_gain = min(NOTABLE, 0.5 * (1.0 - float(values[:, 0].mean())))
+        least_gain = min(NOTABLE, 0.5 * (1.0 - float(before.mean())))
     if least_change <= 0 or least_change < 0.5 * mean_change or least_change < least_gain:
         return None
     if metric == "slo_attainment":
@@ -227,7 +227,7 @@ def _metric_gain(
     else:
         limit_s = s.slo.ttft_s if metric.startswith("ttft") else 1e-3 * s.slo.tpot_ms
         weight = least_change / limit_s * (1.0 if metric.endswith("p99") else 0.5)
-    return weight, metric, float(values[:, 0].mean()), float(values[:, 1].mean()), least_change
+    return weight, metric, float(before.mean()), float(after.mean()), least_change
 
 
 def metric_value(metric: str, summary: Summary, s: Scenario) -> float | None:

@@ -19,7 +19,7 @@ Tables = Mapping[str, pl.DataFrame]
 
 def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, Timeline]:
     """Timelines by role of the instances that run in microbatches, at the run's mean load; may be
-    empty. A run has only the hottest die's load: its port stands for the fullest link of the
+    empty. A run has only the hottest die's load: that die's port stands for the fullest link of the
     exchange."""
     costs = _costs_of_run(scenario, facts, tables)
     timelines: dict[str, Timeline | None] = {}
@@ -53,10 +53,11 @@ def full_load_timelines(
     if costs.decode_role is not None and prediction.decode is not None:
         ranks, query_tokens = costs.decode_role.ranks, costs.decode.query_tokens
         rank_batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
-        requests, context = (float(load[0]) for load in rank_load(rank_batch, ranks, traffic))
+        rank_loads = rank_load(rank_batch, ranks, traffic)
+        requests, context_tokens = (float(loads[0]) for loads in rank_loads)
         tokens = 0.5 * query_tokens * rank_batch * ranks / costs.decode.layout.domains
         hottest = die_and_link_load(costs.decode.layout, tokens, *assembly.decode_imbalance.table)
-        timelines["decode"] = decode_timeline(costs.decode, requests, context, *hottest)
+        timelines["decode"] = decode_timeline(costs.decode, requests, context_tokens, *hottest)
     if costs.prefill_role is not None and prediction.prefill is not None:
         tokens = prediction.prefill.batch_tokens
         hottest = die_and_link_load(

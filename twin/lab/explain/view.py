@@ -53,11 +53,11 @@ class View:
     @cached_property
     def ttft_shares(self) -> dict[str, float]:
         """Share of the mean TTFT by stage, in order; without first tokens, of the time waited."""
-        stage_s = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
+        stage_s = {stage: self.figure(f"ttft_{stage}_s_mean") for stage, *_ in TTFT_PARTS}
         if not any(stage_s.values()):
             stage_s |= self.waiting
         total_s = sum(stage_s.values())
-        return {name: time_s / total_s if total_s else 0.0 for name, time_s in stage_s.items()}
+        return {stage: time_s / total_s if total_s else 0.0 for stage, time_s in stage_s.items()}
 
     def gain_of(self, share: float, *stages: str) -> float:
         """Score that the run would gain if a share of the time of these TTFT stages went away."""
@@ -78,12 +78,12 @@ class View:
 
     @property
     def ttft_ratio(self) -> float:
-        """TTFT p99 as a multiple of its SLO."""
+        """TTFT p99 divided by the limit of TTFT."""
         return ttft_ratio(self.summary, self.scenario)
 
     @property
     def tpot_ratio(self) -> float:
-        """TPOT p99 as a multiple of its SLO."""
+        """TPOT p99 divided by the limit of TPOT."""
         return tpot_ratio(self.summary, self.scenario)
 
     @property
@@ -120,8 +120,8 @@ def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
 
 
 def ttft_ratio(summary: Summary, s: Scenario) -> float:
-    """TTFT p99 divided by its SLO; the horizon divided by it (at least UNSERVED) if there is no
-    first token; 0 without prefill."""
+    """TTFT p99 divided by the limit of TTFT; without a first token the horizon divided by the
+    limit, at least UNSERVED; 0 without prefill."""
     if s.deployment.mode == "decode_only":
         return 0.0
     p99_s = summary.get("ttft_s_p99")

@@ -66,7 +66,7 @@ def _run_without(runs: Runs, view: View, settings: Settings) -> tuple[View, floa
 
 
 def _mean_request_s(runs: Runs, view: View) -> float:
-    """Mean seconds of a finished request of a view's run; 0 if none finished."""
+    """Mean seconds from arrival to end of a view's finished requests; 0 if none finished."""
     stage_s = _mean_stage_s(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
     return float(sum(stage_s)) if stage_s is not None else 0.0
 
@@ -97,9 +97,9 @@ def _piece_shares(
     # The streams overlap: what both are at work shares the time that the layers last.
     scale = layer_share / (1.0 - layer_share) * outer_s / stream_s if stream_s and outer_s else 1.0
     piece_s: dict[str, float] = {}
-    for stream, name, seconds in busy_rows:
+    for stream, operator, seconds in busy_rows:
         scaled_s = seconds * (scale if stream else 1.0)
-        piece_s[piece_of(name)] = piece_s.get(piece_of(name), 0.0) + scaled_s
+        piece_s[piece_of(operator)] = piece_s.get(piece_of(operator), 0.0) + scaled_s
     total_s = sum(piece_s.values())
     return {piece: scaled_s / total_s for piece, scaled_s in piece_s.items()} if total_s else {}
 
@@ -132,11 +132,13 @@ def layer_shares(timeline: Timeline) -> list[tuple[str, str, float]]:
         for piece in timeline.pieces:
             piece_s = sum(seconds for _, seconds in piece.operators)
             if piece.stream == stream_number and piece_s > 0:
-                for name, seconds in piece.operators:
+                for operator, seconds in piece.operators:
                     layer_share = seconds / piece_s * (piece.high - piece.low)
-                    share_by_operator[name] = share_by_operator.get(name, 0.0) + layer_share
+                    share_by_operator[operator] = share_by_operator.get(operator, 0.0) + layer_share
         share_by_operator[SLACK] = max(0.0, 1.0 - sum(share_by_operator.values()))
-        rows += [(stream, name, layer_share) for name, layer_share in share_by_operator.items()]
+        rows += [
+            (stream, operator, layer_share) for operator, layer_share in share_by_operator.items()
+        ]
     return rows
 
 

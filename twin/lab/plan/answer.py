@@ -84,7 +84,7 @@ def interim_answer(finish: Finish) -> dict[str, Any]:
 def ledger_rows(search: Search) -> list[dict[str, Any]]:
     """A row for each deployment: settings, rates by formula, status, reason, rank, runs."""
     candidate_rows = []
-    ranks = {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranking())}
+    ranks = {tested.candidate.settings: i for i, tested in enumerate(search.ranking(), 1)}
     for candidate in search.space.candidates[:LEDGER_MOST]:
         status, reason = status_of(search, candidate)
         tested = search.tested.get(candidate.settings)
@@ -94,7 +94,7 @@ def ledger_rows(search: Search) -> list[dict[str, Any]]:
             "expected_req_per_s": candidate.price.expected, "limit": candidate.price.limit,
             "rank": ranks.get(candidate.settings), "own": search.space.is_own(candidate),
             "simulated": [
-                {"req_per_s": rate_per_s, **{k: trial.get(k) for k in (
+                {"req_per_s": rate_per_s, **{name: trial.get(name) for name in (
                     "share", "tokens_per_s_per_npu", "tpot_s_mean", "ttft_s_p99", "seed",
                     "scenario", "digest")}}
                 for rate_per_s, trial in (tested.trials if tested else ())
@@ -161,11 +161,11 @@ def _margins(search: Search, finalist: Finalist) -> dict[str, Any]:
         "slo_share": min(slo_shares) - scenario.slo.share, "seeds": len(slo_shares),
         "share_by_seed": slo_shares, "npus": search.space.machine.npus - finalist.candidate.npus,
     }  # fmt: skip
-    limits = {
+    limit_by_figure = {
         "ttft_s_p99": scenario.slo.ttft_s, "tpot_s_p99": 1e-3 * scenario.slo.tpot_ms,
         "power_kw": plan.power_kw, "cost_per_million_tokens": plan.cost_per_million_tokens,
     }  # fmt: skip
-    for figure, limit in limits.items():
+    for figure, limit in limit_by_figure.items():
         if limit and first_trial.get(figure) is not None:
             margins[figure] = 1.0 - first_trial[figure] / limit
     if (capacity := finalist.capacity) is not None:

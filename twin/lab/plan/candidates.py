@@ -218,10 +218,10 @@ class Space:
             return []
         if "instances" not in self.plan.vary:
             return self._new_candidate(settings, pools)
-        sizes = {pool: pool_size(base, settings, pool)[1] for pool in roles}
+        npus_of = {pool: pool_size(base, settings, pool)[1] for pool in roles}
         one_of_each = settings | {COUNTED[pool]: 1 for pool in roles}
         price = prices.price(one_of_each, pools)
-        if price.refused or price.expected <= 0.0 or sum(sizes.values()) > machine.npus:
+        if price.refused or price.expected <= 0.0 or sum(npus_of.values()) > machine.npus:
             return self._new_candidate(one_of_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
@@ -231,13 +231,13 @@ class Space:
             for pool in roles
         }  # fmt: skip
         for count in _counts_with(load / rate_of_one[role]):
-            if count * sizes[role] > machine.npus - sum(sizes[pool] for pool in other_roles):
+            if count * npus_of[role] > machine.npus - sum(npus_of[pool] for pool in other_roles):
                 break
             rate_per_s = count * rate_of_one[role]
             curve, each_per_s = pools[role][0], load / count
             if math.isfinite(curve.batches[-1]) and math.isfinite(each_per_s):  # prefill has none
-                mean_requests = curve.requests_at(each_per_s) * sizes[role]
-                largest_batch = (mean_requests + 3.0 * math.sqrt(mean_requests)) / sizes[role]
+                mean_requests = curve.requests_at(each_per_s) * npus_of[role]
+                largest_batch = (mean_requests + 3.0 * math.sqrt(mean_requests)) / npus_of[role]
                 # A smaller batch would never be full either (Poisson, three deviations).
                 if any(largest_batch <= smaller < settings.get(BATCH, 0) for smaller in batches):
                     continue
@@ -247,8 +247,8 @@ class Space:
             choices: list[Settings] = [{COUNTED[role]: count}]
             for pool in other_roles:
                 needed_count = min(rate_per_s, load) / rate_of_one[pool]
-                least_count, most = MATCHED[0] * needed_count, MATCHED[1] * needed_count
-                near_counts = [c for c in _counts_with(needed_count) if least_count <= c <= most]
+                lowest, highest = MATCHED[0] * needed_count, MATCHED[1] * needed_count
+                near_counts = [c for c in _counts_with(needed_count) if lowest <= c <= highest]
                 near_counts = near_counts or [min(COUNTS, key=lambda n: abs(n - needed_count))]
                 choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:

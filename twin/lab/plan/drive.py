@@ -68,13 +68,13 @@ class Memory:
         None: no file); an incomplete line is ignored."""
         self._path, self._version = path, version
         self.trials: dict[str, Trial | str] = {}
-        for line in path.read_text("utf-8").splitlines() if path and path.exists() else ():
+        for json_line in path.read_text("utf-8").splitlines() if path and path.exists() else ():
             with suppress(ValueError):
-                entry = json.loads(line)
+                entry = json.loads(json_line)
                 if entry.get("version") == version:
                     self.trials[entry["scenario"]] = entry["trial"]
 
-    def put(self, digest: str, trial: Trial | str) -> None:
+    def save(self, digest: str, trial: Trial | str) -> None:
         """Store the figures of a simulation, or why it is impossible, by scenario digest."""
         self.trials[digest] = trial
         if self._path is not None:
@@ -102,12 +102,13 @@ def version_of(facts: Facts) -> str:
 def simulate_text(text: str) -> str:
     """Figures as JSON of a simulation for another process; text: a line with the version, then the
     scenario. Raises PlanError for another version."""
-    version, _, body = text.partition("\n")
+    version, _, scenario_text = text.partition("\n")
     # First: a scenario of another version may not be readable here.
     if version != version_of(facts := load_facts()):
         problem = "a process of the cluster has another twin or other facts"
         raise PlanError(f"{problem}: install the same version")
-    return json.dumps(simulate_one(scenario_from_canonical(body), facts), default=np.ndarray.tolist)
+    scenario = scenario_from_canonical(scenario_text)
+    return json.dumps(simulate_one(scenario, facts), default=np.ndarray.tolist)
 
 
 @dataclass
@@ -137,7 +138,7 @@ class Simulators:
             with lock:
                 if not isinstance(answer, str):
                     answer = self._without_latencies(run_keys.get(digest, ""), answer)
-                self.memory.put(digest, answer)
+                self.memory.save(digest, answer)
 
         for digest, run_key in run_keys.items():
             if run_key in self.runs:
@@ -152,7 +153,7 @@ class Simulators:
     def _without_latencies(self, key: str, trial: Trial) -> Trial:
         """Figures of a run without its latencies, which are stored under `key` ('': dropped) so
         that the run can be judged under another SLO."""
-        figures = {name: value for name, value in trial.items() if name != "latencies"}
+        stored_figures = {name: value for name, value in trial.items() if name != "latencies"}
         latencies = trial.get("latencies")
         if isinstance(latencies, list):  # of another process
             ttft_s, per_token_s, *finished_and_valid = latencies
@@ -160,17 +161,20 @@ class Simulators:
         if key and latencies is not None and latencies.ttft_s.size <= REQUESTS_HELD:
             if len(self.runs) >= RUNS_HELD:
                 del self.runs[next(iter(self.runs))]
-            self.runs[key] = figures, latencies
-        return figures
+            self.runs[key] = stored_figures, latencies
+        return stored_figures
 
     def _simulate_locally(
-        self, rest: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
+        self, to_run: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate pairs of digest and scenario (`to_simulate`) in this process and in the helpers;
+        """Simulate pairs of digest and scenario (`to_run`) in this process and in the helpers;
         this process repeats what a helper failed at. store: gets each digest and its figures; beat:
         called before each simulation, and may raise."""
-        queue, failed = iter(rest), list[tuple[str, Scenario]]()  # all threads take of one iterator
+        queue, failed = (
+            iter(to_run),
+            list[tuple[str, Scenario]](),
+        )  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:
             """Have a helper process simulate until nothing is left or it fails."""
@@ -186,14 +190,14 @@ class Simulators:
             thread.start()
 
         try:
-            for pairs in (queue, failed):
-                for digest, scenario in pairs:
+            for source in (queue, failed):
+                for digest, scenario in source:
                     beat()
                     store(digest, simulate_one(scenario, self.facts))
                 for thread in threads:  # of which the last gives back what it failed at
                     thread.join()
         except BaseException:
-            rest.clear()
+            to_run.clear()
             raise
 
     def _trial_text(self, scenario: Scenario) -> str:
@@ -208,9 +212,9 @@ class Simulators:
         `_simulate_locally`. Raises ClusterError, also after PATIENCE_S without workers."""
         digest_by_key = {}
         for digest, scenario in remaining:
-            key = f"{version_of(self.facts)} {digest}"
-            digest_by_key[key] = digest
-            cluster.send(key, "trial", self._trial_text(scenario))
+            task_key = f"{version_of(self.facts)} {digest}"
+            digest_by_key[task_key] = digest
+            cluster.send(task_key, "trial", self._trial_text(scenario))
         contact_s = time.monotonic()
         while digest_by_key:
             beat()
@@ -222,10 +226,10 @@ class Simulators:
                 answers, problem = {}, str(error)
             if time.monotonic() - contact_s > PATIENCE_S:
                 raise ClusterError(f"{problem}; go on later, and nothing is simulated twice")
-            for key, answer in answers.items():
+            for task_key, answer in answers.items():
                 if isinstance(answer, Exception):
                     raise ClusterError(f"a simulation on the cluster failed: {answer}")
-                store(digest_by_key.pop(key), json.loads(answer))
+                store(digest_by_key.pop(task_key), json.loads(answer))
 
     def close(self) -> None:
         """End the helper processes, and work that runs on a cluster."""
@@ -310,14 +314,14 @@ class Plans:
 
     def start(self, plan: Plan) -> str:
         """Begin or continue a plan; returns its key. Raises StoreError if too many are running."""
-        key = self.key(plan)
-        folder = self.folder / key
-        if self.state_of(key).answer or _is_locked(folder):
-            return key
+        plan_key = self.key(plan)
+        folder = self.folder / plan_key
+        if self.state_of(plan_key).answer or _is_locked(folder):
+            return plan_key
         if sum(map(_is_locked, self.folder.glob("*"))) >= WORKING_MOST:
             raise StoreError(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
         folder.mkdir(parents=True, exist_ok=True)
-        self.write_question(key, plan)
+        self.write_question(plan_key, plan)
         for file_name in (STOP, STATUS):
             (folder / file_name).unlink(missing_ok=True)
         with (folder / LOG).open("wb") as log_file:
@@ -329,7 +333,7 @@ class Plans:
         deadline_s = time.monotonic() + BEGUN_S
         while not _is_locked(folder) and process.poll() is None and time.monotonic() < deadline_s:
             time.sleep(0.05)
-        return key
+        return plan_key
 
     def key(self, plan: Plan) -> str:
         """Name of a plan's folder; equal plans of one engine and equal facts share one."""

@@ -175,7 +175,7 @@ class Finish:
                 finalist.seeds.append(trial | {"within": not self.search.missed_limits_text(trial)})
 
     def _confirm_mean(self, f: Finalist) -> bool:
-        """Whether the mean over seeds meets the SLO; if not, it replaces the search's result."""
+        """Whether the mean over seeds meets the SLO; if not, it replaces the search's figures."""
         overloaded_count = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
         slo_share = statistics.fmean(f.shares) if f.seeds else 0.0
         if slo_share >= self.search.space.base.slo.share and 2 * overloaded_count <= len(f.seeds):
@@ -208,9 +208,9 @@ class Finish:
         while in_progress:
             answers = yield tuple(scenario for _, _, scenario, _ in in_progress)
             still_open = []
-            for (finalist, steps, query, misses), trial in zip(in_progress, answers, strict=True):
+            for (finalist, steps, queried, misses), trial in zip(in_progress, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
-                    misses.append((load_of(query)[1], trial))
+                    misses.append((load_of(queried)[1], trial))
                 try:
                     scenario = steps.send(None if isinstance(trial, str) else trial)
                     still_open.append((finalist, steps, scenario, misses))
@@ -296,7 +296,7 @@ def _fit_of(f: Finalist) -> Fit:
 
 
 def _error_of_mean(f: Finalist) -> float:
-    """Standard error of a finalist's mean share of requests that meets the SLO, over seeds."""
+    """Standard error of the mean over seeds of a finalist's share of requests within the SLO."""
     standard_errors = [trial.get("share_error", 0.0) for trial in f.seeds]
     return math.hypot(*standard_errors) / max(len(standard_errors), 1)
 
@@ -314,10 +314,10 @@ def first_missed_limit(trial: Trial, plan: Plan) -> str:
         return "TPOT" if needed_ttft_s is None else "TTFT"
     statistic, slo = "mean" if plan.by == "mean" else "p99", plan.scenario.slo
     ratio_by_limit = {
-        name: (trial[f"{name.lower()}_s_{statistic}"] or 0.0) / limit
-        for name, limit in (("TTFT", slo.ttft_s), ("TPOT", 1e-3 * slo.tpot_ms))
+        limit_name: (trial[f"{limit_name.lower()}_s_{statistic}"] or 0.0) / limit
+        for limit_name, limit in (("TTFT", slo.ttft_s), ("TPOT", 1e-3 * slo.tpot_ms))
     }
-    return max(ratio_by_limit, key=lambda name: ratio_by_limit[name])
+    return max(ratio_by_limit, key=lambda limit_name: ratio_by_limit[limit_name])
 
 
 def _survived_losses(f: Finalist) -> list[str]:
@@ -347,7 +347,7 @@ def lost_elements(
             "sub_plane": ("sub-plane 3",),
             "memory_server": tuple(f"CPU {node}.{k}" for k in range(s.supernode.cpus_per_node)),
         }[loss]
-        faults = tuple({"element": name, "at_s": 0.0} for name in elements)
+        faults = tuple({"element": element, "at_s": 0.0} for element in elements)
         try:
             with_faults(fabric, [Fault.model_validate(fault) for fault in faults])
         except (HardwareError, ValueError):

@@ -113,8 +113,9 @@ class Curve:
         if rate > self._point_at(largest_batch)[0]:
             return math.inf
         requests = self.requests_at(rate) * npus
-        counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
-        return sum(self.full_tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in counts) / 2.0
+        request_counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
+        batches = (min(largest_batch, max(count, 0.0) / npus) for count in request_counts)
+        return sum(map(self.full_tpot_s, batches)) / 2.0
 
     def full_tpot_s(self, batch: float) -> float:
         """TPOT in seconds while a constant number of requests per NPU (`batch`) is in progress; it
@@ -191,8 +192,8 @@ class Prices:
         mode_now, trace = self.base.deployment.mode, self.imports.trace
         mode = mode_now if len(roles_of(mode_now)) == 1 else "colocated"
         (role,) = roles_of(mode)
-        sizes = instance_sizes(role, self.base, Machine.of(self.base, self.facts))
-        tried_settings = ({MODE: mode, COUNTED[role]: 1, SIZED[role]: npus} for npus in sizes)
+        npus_tried = instance_sizes(role, self.base, Machine.of(self.base, self.facts))
+        tried_settings = ({MODE: mode, COUNTED[role]: 1, SIZED[role]: npus} for npus in npus_tried)
         error_to_raise = ModelError("no instance fits")
         for settings in ({}, *tried_settings):
             try:
@@ -354,7 +355,7 @@ Point = tuple[float, float, float]  # requests/s of an instance, requests per NP
 
 
 def _point(role: str, count: int, answer: Prediction) -> Point:
-    """(requests/s, requests per NPU, TPOT in s) of one of `count` instances that were predicted."""
+    """(requests/s, requests per NPU, TPOT in s) of one of the `count` instances of an `answer`."""
     if role == "prefill" or answer.decode is None:
         assert answer.prefill is not None
         return answer.prefill.requests_per_s / count, math.inf, 0.0

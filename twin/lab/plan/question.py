@@ -103,8 +103,8 @@ def plan_from(scenario: Scenario, fields: dict[str, Any]) -> Plan:
 
 def check_power(plan: Plan, facts: Facts) -> None:
     """Check that a chip's rated power is known if the plan limits power. Raises PlanError."""
-    roles = pools_by_role(plan.scenario)
-    for chip in sorted({pool.chip for pool in roles.values()} if plan.power_kw else ()):
+    pools = pools_by_role(plan.scenario)
+    for chip in sorted({pool.chip for pool in pools.values()} if plan.power_kw else ()):
         if power(plan.scenario, facts, chip=chip) is None:
             problem = f"a limit of power needs the rated power of {chip}, which is not known"
             raise PlanError(f"{problem}: set cost.npu_w")
@@ -132,7 +132,7 @@ def plan_sentence(plan: Plan) -> str:
 
 
 def freed_paths(plan: Plan) -> tuple[str, ...]:
-    """Paths of the fields in PLAIN that a plan varies; they also try the scenario's value."""
+    """Paths of the fields in PLAIN that a plan varies; the scenario's value is tried too."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 

@@ -162,7 +162,7 @@ class Relax:
         return space_of(plan, self.facts, self.search.space)
 
     def _relax_least(self, limit: str, base: Any, key: str, scale: float) -> Steps:
-        """Generator: finds the smallest relaxation of a limit from its present value (`value_now`).
+        """Generator: finds the smallest relaxation of a limit from its present value (`base`).
         It begins with the value that the nearest simulated deployments need over all seeds. key:
         figure of a run with the needed value; scale: factor from the figure's unit to the limit's,
         negative if the limit relaxes downwards."""
@@ -185,19 +185,19 @@ class Relax:
         ]
         needs_by_settings: dict[Any, list[Any]] = {}
         for (candidate, _), trial in (yield from simulate_pairs(pairs)):
-            needed = None if isinstance(trial, str) else trial[key]
-            needs_by_settings.setdefault(candidate.settings, []).append(needed)
+            need = None if isinstance(trial, str) else trial[key]
+            needs_by_settings.setdefault(candidate.settings, []).append(need)
         mean_needs = [
             (scale * (max(needs) if is_resource else statistics.fmean(needs)), position)
             for position, needs in enumerate(needs_by_settings.values())
             if None not in needs
         ]
         smallest_need, position = min(mean_needs, default=(0.0, 0))
-        needed = abs(smallest_need)
-        if needed > (0.5 if is_share else 0.0) and (needed < base if is_share else needed > base):
+        need = abs(smallest_need)
+        if need > (0.5 if is_share else 0.0) and (need < base if is_share else need > base):
             rate, nearest = nearest_pairs[position]
             run_s = search.steady_at(nearest, rate).horizon_s
-            yield from self._relax_steps(limit, base, needed, Fit(nearest, run_s))
+            yield from self._relax_steps(limit, base, need, Fit(nearest, run_s))
 
     def _relax_steps(
         self, limit: str, base: float, value: float, nearest: Fit | None = None,

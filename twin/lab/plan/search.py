@@ -97,7 +97,7 @@ class Search:
 
     @property
     def plan(self) -> Plan:
-        """The plan that is searched."""
+        """The plan that this search is to answer."""
         return self.space.plan
 
     @property
@@ -327,15 +327,16 @@ class Search:
         base, plan, problems = self.space.base, self.plan, []
         if not trial["holds"]:
             statistic = "mean" if plan.by == "mean" else "p99"
-            texts = [
+            latency_texts = [
                 f"{statistic} {name} {1e3 * latency_s:,.4g} ms"
                 for name in ("TTFT", "TPOT")
                 if (latency_s := trial[f"{name.lower()}_s_{statistic}"]) is not None
             ]
-            prefix = "overloaded, " if trial["steady_state"] == "overloaded" else ""
+            overload_text = "overloaded, " if trial["steady_state"] == "overloaded" else ""
             share_text = f"{100 * trial['share']:.1f} % of requests keep the SLO, "
             share_text += f"{100 * base.slo.share:g} % have to: "
-            problems.append(prefix + (share_text if plan.by == "share" else "") + ", ".join(texts))
+            share_text = share_text if plan.by == "share" else ""
+            problems.append(overload_text + share_text + ", ".join(latency_texts))
         for key, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
             limit, value = getattr(plan, key), trial[key]
             if limit and (value is None or value > limit):

@@ -97,7 +97,7 @@ def next_values(path: str, value: float) -> list[Any]:
 
 
 def _with_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
-    """Function that lists `values` of a machine and the scenario's present value, sorted."""
+    """Function that lists what `values` gives, and the scenario's present value, sorted."""
     return lambda s, m: sorted({*values(m), value_of(s, path)})
 
 
@@ -110,7 +110,7 @@ def instance_sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
-    """Serving modes to compare: both common ones, or only the scenario's if it is another."""
+    """Serving modes to compare: disaggregated and colocated, or only the scenario's other one."""
     mode_now, both_modes = s.deployment.mode, ["disaggregated", "colocated"]
     return both_modes if mode_now in both_modes else [mode_now]
 

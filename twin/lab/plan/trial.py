@@ -113,7 +113,7 @@ def rejudge(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
 
 
 def judge(trial: Trial, plan: Plan, s: Scenario) -> Trial:
-    """A trial as the plan judges it: if means have to meet the SLO, its share is 1 or 0."""
+    """Figures as the plan judges them: if means have to meet the SLO, `share` is 1 or 0."""
     if plan.by == "share":
         return trial
     ttft_mean_s, tpot_mean_s = trial["ttft_s_mean"], trial["tpot_s_mean"] or 0.0
@@ -151,14 +151,16 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
     figures["share_error"] = error_of_share(meets_slo)
     if summary.get("steady_state") == "overloaded":
         return figures
-    share = 1.0 - given_up_share(summary)
-    needed = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
+    served_share = 1.0 - given_up_share(summary)
+    needed_count = ttft_s.size + 1
+    if served_share > 0:
+        needed_count = math.ceil(s.slo.share / served_share * ttft_s.size - 1e-9)
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
         """Least limit (s) on `time_s` that enough of the requests with `other_s` <= `limit_s` meet;
         None if there are too few of them."""
         sorted_s = np.sort(time_s[other_s <= limit_s])
-        return float(sorted_s[needed - 1]) if needed <= sorted_s.size else None
+        return float(sorted_s[needed_count - 1]) if needed_count <= sorted_s.size else None
 
     return figures | {
         "needs_ttft_s": least_limit(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),

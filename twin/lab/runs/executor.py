@@ -114,7 +114,7 @@ class Runner:
         return run
 
     def row(self, run: str) -> RunRow:
-        """The run's present row; raises UnknownId."""
+        """The present row of a run by its id; raises UnknownId."""
         return require(self._store.runs.get(run), "run", run)
 
     def cancel(self, run: str, visitor_store: Store | None = None) -> str:
@@ -145,12 +145,12 @@ class Runner:
                 process.close_input()
                 process.kill()
                 process.wait()
-            for name, process in self._processes.items():
+            for owner_name, process in self._processes.items():
                 process.close_input()
                 if kill:
                     process.kill()
                     process.wait()
-                    self._store.runs.end_runs(name, "the server was stopped")
+                    self._store.runs.end_runs(owner_name, "the server was stopped")
             self._helpers.clear()
             self._processes.clear()
 
@@ -228,22 +228,22 @@ class Runner:
     def _remove_ended_processes(self) -> None:
         """Remove processes that ended, and end their runs."""
         self._helpers = [process for process in self._helpers if process.poll() is None]
-        for name, process in list(self._processes.items()):
+        for owner, process in list(self._processes.items()):
             exit_status = process.poll()
             if exit_status is None:
                 continue
             if process.hung:  # its runs are queued again; one that hangs twice fails
                 reason = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
-                for row in self._store.runs.running_rows([name]):
+                for row in self._store.runs.running_rows([owner]):
                     if row.id in self._rerun:
                         self._store.runs.fail(row.id, row.owner, reason)
                     else:
                         self._rerun.add(row.id)
                         self._store.runs.release(row.id, row.owner)
-            del self._processes[name]
+            del self._processes[owner]
             process.close_input()
             end_text = exit_text(exit_status)
-            ids = self._store.runs.end_runs(name, f"its process ended unexpectedly ({end_text})")
+            ids = self._store.runs.end_runs(owner, f"its process ended unexpectedly ({end_text})")
             self._stillborn = 0 if ids or exit_status == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S
@@ -264,9 +264,9 @@ class Runner:
             return
         process_count = min(self._size, max(self._standby, waiting + running))
         for _ in range(process_count - len(self._processes)):
-            name = secrets.token_urlsafe(12)
+            owner_name = secrets.token_urlsafe(12)
             idle_s = float("inf") if not self._processes else IDLE_S
-            self._processes[name] = self._start_process(name, idle_s)
+            self._processes[owner_name] = self._start_process(owner_name, idle_s)
 
     def _start_process(self, name: str, idle_s: float, *options: str) -> Piped:
         """Start a process that takes runs under a name until idle for `idle_s`; listen to it."""

@@ -38,7 +38,7 @@ DEATHS_MAX = 3  # processes that end without an answer, before no more is starte
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Status:
     """State of a live run: its progress, counts, and its answer once it ended."""
 
     progress: float = 0.0
@@ -61,7 +61,7 @@ class Live:
         """Start the process that answers live runs."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._runs: OrderedDict[str, Look] = OrderedDict()
+        self._runs: OrderedDict[str, Status] = OrderedDict()
         self._deaths = 0
         self._process = Piped(start_process(PROGRAM), self._take_state)
 
@@ -72,7 +72,7 @@ class Live:
             if self._process.poll() is not None and self._deaths < DEATHS_MAX:
                 self._process = Piped(start_process(PROGRAM), self._take_state)
             self._forget(superseded)
-            self._runs[run] = Look()
+            self._runs[run] = Status()
             while len(self._runs) > RUNS_MOST:
                 self._forget(next(iter(self._runs)))
             self._send(run, question)
@@ -83,7 +83,7 @@ class Live:
         with self._lock:
             self._forget(run)
 
-    def look(self, run: str, patience_s: float = 0.0) -> Look | None:
+    def status(self, run: str, patience_s: float = 0.0) -> Status | None:
         """Wait at most `patience_s` until a run ends; returns its present state, ended or not, or
         None if the run was stopped, failed or dropped."""
         with self._changed:
@@ -121,11 +121,11 @@ class Live:
             else:
                 header, tables = message
                 self._deaths = 0
-                run, last_look = header["run"], self._runs.get(header["run"])
+                run, last_status = header["run"], self._runs.get(header["run"])
                 if header["seen"] is None:
                     self._runs.pop(run, None)
-                elif last_look is not None:
-                    self._runs[run] = Look(**header["seen"], tables=tables or last_look.tables)
+                elif last_status is not None:
+                    self._runs[run] = Status(**header["seen"], tables=tables or last_status.tables)
             self._changed.notify_all()
 
 
@@ -156,7 +156,7 @@ class Answering:
         self._waiting: SimpleQueue[tuple[str, Scenario]] = SimpleQueue()
         self._dropped: set[str] = set()
         # By run, each with its next trial, its state, and what its capacity depends on:
-        self._searches: dict[str, tuple[Search, Scenario, Look, str]] = {}
+        self._searches: dict[str, tuple[Search, Scenario, Status, str]] = {}
         self._found: OrderedDict[str, Mapping[str, Any]] = OrderedDict()  # by that
         self._say = listen(self._take_question)
 
@@ -189,7 +189,7 @@ class Answering:
             nonlocal last_report_s
             if time.monotonic() - last_report_s > REPORT_S:
                 last_report_s = time.monotonic()
-                self._report(run, Look(share_done, {"finished": live.get("finished", 0.0)}))
+                self._report(run, Status(share_done, {"finished": live.get("finished", 0.0)}))
             return run not in self._dropped
 
         try:
@@ -209,7 +209,7 @@ class Answering:
             capacity_key = json_text(with_overrides(with_load(question, 1.0), FIXED_FIELDS))
         known_capacity = self._found.get(capacity_key, {})
         is_new = bool(capacity_key and not known_capacity)
-        state = Look(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)
+        state = Status(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)
         self._report(run, state, tables)
         if is_new:
             search = search_steps(question, self._facts)
@@ -249,10 +249,13 @@ class Answering:
         _, _, state, capacity_key = self._searches.pop(run)
         self._report(run, replace(state, searching=False, capacity=self._found[capacity_key]))
 
-    def _report(self, run: str, look: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
+    def _report(
+        self, run: str, status: Status | None, tables: Mapping[str, pl.DataFrame] = {}
+    ) -> None:
         """Send the state of a run (None: it failed); tables: of its result, sent once."""
-        state = {name: v for name, v in asdict(look).items() if name != "tables"} if look else None
-        self._say({"run": run, "seen": state}, tables)
+        state = asdict(status) if status is not None else {}
+        state.pop("tables", None)
+        self._say({"run": run, "seen": state or None}, tables)
 
 
 def main() -> None:

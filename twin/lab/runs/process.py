@@ -204,11 +204,11 @@ def listen(hear: Callable[[Any], object], end: Callable[[], object] = end_now) -
 def pack_message(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
     """Bytes of a message: a line of JSON that ends with tables' sizes, then the tables as Arrow."""
     table_bytes = {}
-    for name, frame in tables.items():
+    for table_name, frame in tables.items():
         table_file = io.BytesIO()
         frame.write_ipc(table_file)
-        table_bytes[name] = table_file.getvalue()
-    sizes = {name: len(table_content) for name, table_content in table_bytes.items()}
+        table_bytes[table_name] = table_file.getvalue()
+    sizes = {table_name: len(table_content) for table_name, table_content in table_bytes.items()}
     return json.dumps({**head, "tables": sizes}).encode() + b"\n" + b"".join(table_bytes.values())
 
 

@@ -29,20 +29,22 @@ def compile_stages(
     gc.set_threshold(100_000, 50, 100)
     handled_stages = set(later)
     for patience_s in (0.0,) if shared_only else (0.0, math.inf):
-        for name in stages:
-            if name in handled_stages:
+        for stage in stages:
+            if stage in handled_stages:
                 continue
-            with try_lock(_mark_path(name).with_suffix(".lock"), patience_s=patience_s) as has_lock:
+            with try_lock(
+                _mark_path(stage).with_suffix(".lock"), patience_s=patience_s
+            ) as has_lock:
                 if has_lock:
-                    handled_stages.add(name)
+                    handled_stages.add(stage)
                     start_s = time.monotonic()
-                    tell(name, None)
-                    stages[name]()
-                    _mark_path(name).touch()
-                    tell(name, time.monotonic() - start_s)
+                    tell(stage, None)
+                    stages[stage]()
+                    _mark_path(stage).touch()
+                    tell(stage, time.monotonic() - start_s)
     gc.set_threshold(*gc_thresholds)
     gc.freeze()
-    if stages and all(_mark_path(name).exists() for name in stages):
+    if stages and all(_mark_path(stage).exists() for stage in stages):
         _mark_path().touch()
 
 

@@ -44,7 +44,7 @@ class Source:
 
 
 def source_of(name: str, settings: Sequence[str], progress: Watch) -> Source:
-    """Scenario and tables of a run by id or scenario; simulated unless this engine stored it."""
+    """Scenario and tables of a run (`name`: its id) or of a scenario's run, made if not stored."""
     with closing(open_store()) as store:
         row, scenario = run_or_scenario(store, name, settings)
         if row is None or (row.state == "done" and not is_repeatable(row)):
@@ -91,9 +91,9 @@ class Inside:
 def stage_times(row: Mapping[str, Any]) -> dict[str, float]:
     """Seconds of a request by stage, in order, from its row of stamps; only completed stages."""
     return {
-        name: row[end] - row[begin]
-        for name, begin, end in PHASES
-        if row[begin] is not None and row[end] is not None
+        stage: row[end_stamp] - row[begin_stamp]
+        for stage, begin_stamp, end_stamp in PHASES
+        if row[begin_stamp] is not None and row[end_stamp] is not None
     }
 
 

@@ -109,9 +109,9 @@ def share_scenario(store: Store, scenario: Scenario) -> str:
 
 def scenario_query(query: Mapping[str, str]) -> str:
     """Query 'name=value' of an address that contains or names a scenario; '' if there is none."""
-    for name in (PORTABLE, SCENARIO):
-        if query.get(name):
-            return f"{name}={query[name]}"
+    for parameter in (PORTABLE, SCENARIO):
+        if query.get(parameter):
+            return f"{parameter}={query[parameter]}"
     return ""
 
 

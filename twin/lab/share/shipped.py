@@ -65,13 +65,13 @@ def _archives(folder: Path) -> Iterator[tuple[str, zipfile.ZipFile, dict[str, An
 def find_shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
     """The shipped result of exactly this scenario; None without one."""
     digest = scenario_digest(scenario)
-    for key, archive, description in _archives(folder):
+    for preset_key, archive, description in _archives(folder):
         if description["scenario"] == digest:
             tables = {
-                name: pl.read_parquet(io.BytesIO(archive.read(f"{name}.parquet")))
-                for name in description.pop("tables")
+                table_name: pl.read_parquet(io.BytesIO(archive.read(f"{table_name}.parquet")))
+                for table_name in description.pop("tables")
             }
-            return Shipped(key=key, tables=tables, **description)
+            return Shipped(key=preset_key, tables=tables, **description)
     return None
 
 
@@ -146,11 +146,11 @@ def main() -> None:
     """Simulate every shipped preset and judge every published row; write the files."""
     from twin.engine.simulate import ENGINE_VERSION, simulate
 
-    for key in PRESETS:
-        scenario = preset(key)
+    for preset_key in PRESETS:
+        scenario = preset(preset_key)
         if scenario is None:
-            raise ValueError(f"no preset is called {key}: PRESETS of this module names one")
-        path = write_run(key, scenario, simulate(scenario, load_facts()), ENGINE_VERSION)
+            raise ValueError(f"no preset is called {preset_key}: PRESETS of this module names one")
+        path = write_run(preset_key, scenario, simulate(scenario, load_facts()), ENGINE_VERSION)
         sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB\n")
     facts = load_facts()
     evidence_text = json.dumps({"of": _evidence_digest(facts), **judge_rows(facts)}, sort_keys=True)

@@ -163,10 +163,10 @@ class _Writer:
         columns = [getattr(model, key) for key in columns_of(model)]
         with self.store.database.read() as session:
             query = select(*columns).where(inspect(model).primary_key[0] == name)
-            fields = dict(require(session.execute(query).mappings().first(), kind, name))
+            json_fields = dict(require(session.execute(query).mappings().first(), kind, name))
             if self._holders:
                 holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
-                fields[HOLDERS] = list(session.scalars(holders))
+                json_fields[HOLDERS] = list(session.scalars(holders))
             # The exporter's notes; in a full export all, else without the visitor's name.
             note_class, hidden_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
             query = select(*(getattr(note_class, key) for key in columns_of(note_class)))
@@ -175,11 +175,13 @@ class _Writer:
                 query = query.where(note_class.visitor == self.store.visitor)
             note_rows = session.execute(query.order_by(note_class.visitor)).mappings()
             if notes := [{**row, **hidden_visitor} for row in note_rows]:
-                fields[WRITTEN] = notes
+                json_fields[WRITTEN] = notes
         if kind in TABLES:
-            fields[FILES] = dict(files)
-        body = json_text(fields).encode()
-        self._write_member(kind, hashlib.sha256(body).hexdigest(), len(body), io.BytesIO(body))
+            json_fields[FILES] = dict(files)
+        row_json = json_text(json_fields).encode()
+        self._write_member(
+            kind, hashlib.sha256(row_json).hexdigest(), len(row_json), io.BytesIO(row_json)
+        )
         self._written.add(name)
         self.report.new[kind] += 1
 
@@ -217,7 +219,7 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Report:
         has_part = True
         try:
             if kind == TABLE:
-                artefact = store.artefacts.put_bytes(reader, sha256)
+                artefact = store.artefacts.save_bytes(reader, sha256)
                 with store.database.write() as session:
                     add_file(session, store.artefacts, artefact)
                 continue
@@ -264,7 +266,7 @@ class _Part:
     """Reader of one member's bytes."""
 
     def __init__(self, file: IO[bytes], size: int):
-        """Read the next `size` bytes of a file."""
+        """Prepare to read the next `size` bytes of a file."""
         self._file, self.bytes_left = file, size
 
     def read(self, limit: int) -> bytes:
@@ -318,14 +320,14 @@ def _read_row(part: _Part, sha256: str) -> dict[str, Any]:
     row_bytes = part.read(ROW_BYTES_MAX)
     if hashlib.sha256(row_bytes).hexdigest() != sha256:
         raise StoreError(f"the row {sha256} is damaged (its SHA-256 is not its name)")
-    fields = json.loads(row_bytes)
-    if not isinstance(fields, dict):
+    columns = json.loads(row_bytes)
+    if not isinstance(columns, dict):
         raise StoreError(f"the row {sha256} is no table of columns")
-    return fields
+    return columns
 
 
 def _row_values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of a row by name, with checked types; raises StoreError."""
+    """Checked values of a row's columns, by name, from archived `fields`; raises StoreError."""
     columns = columns_of(model)
     name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
     for key, column in columns.items():
@@ -354,42 +356,42 @@ def _fault_of(column: Column[Any], value: Any) -> str:
 
 def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
     """Store a row with its holders and notes; returns whether it was new. Raises StoreError."""
-    values = _row_values(kind, KINDS[kind], fields)
+    columns = _row_values(kind, KINDS[kind], fields)
     files, holders, notes = fields.get(FILES, {}), fields.get(HOLDERS, []), fields.get(WRITTEN, [])
     if not (isinstance(files, dict) and isinstance(holders, list) and isinstance(notes, list)):
         raise StoreError(f"a {kind} here has no {FILES}, {HOLDERS} or {WRITTEN} that can be")
     note_rows = [_note_row(store, note) for note in notes]
     if kind == SCENARIO:
-        text, digest = values["body"], values["digest"]
+        text, digest = columns["body"], columns["digest"]
         if hashlib.sha256(text.encode()).hexdigest() != digest:
             raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
-        name, is_new = store.scenarios.store_if_new(scenario_from_canonical(text), **values)
+        row_key, is_new = store.scenarios.store_if_new(scenario_from_canonical(text), **columns)
     else:
-        row = {FACTS: _facts_row, IMPORT: _import_row, RUN: _run_row}[kind](store, values, files)
-        name = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
+        row = {FACTS: _facts_row, IMPORT: _import_row, RUN: _run_row}[kind](store, columns, files)
+        row_key = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
         with store.database.write(durable=True) as session:
-            if is_new := session.get(KINDS[kind], name) is None:
+            if is_new := session.get(KINDS[kind], row_key) is None:
                 session.add(row)
                 session.flush()
             for table, sha256 in files.items() if is_new else ():
                 if not isinstance(sha256, str) or session.get(models.ArtefactRow, sha256) is None:
                     raise StoreError(
-                        f"the table {printable(table)} of the {kind} {name} is missing"
+                        f"the table {printable(table)} of the {kind} {row_key} is missing"
                     )
-                owner_key = {"run": name} if kind == RUN else {"digest": name}
+                owner_key = {"run": row_key} if kind == RUN else {"digest": row_key}
                 session.add(TABLES[kind](**owner_key, name=table, sha256=sha256))
     with store.database.write() as session:
         for visitor in {holder for holder in holders if isinstance(holder, str)}:
-            holding = models.HoldingRow(visitor=visitor[:255], name=name)
-            insert_once(session, (visitor, name), holding)
+            holding = models.HoldingRow(visitor=visitor[:255], name=row_key)
+            insert_once(session, (visitor, row_key), holding)
         for note in note_rows:
-            note.name = name
-            insert_once(session, (note.visitor, name), note)
+            note.name = row_key
+            insert_once(session, (note.visitor, row_key), note)
     return is_new
 
 
 def _note_row(store: Store, fields: object) -> models.NoteRow:
-    """The checked row of a note; without a visitor it is the importing one's. Raises StoreError."""
+    """The checked row of a note; without a visitor the importing one's. Raises StoreError."""
     if not isinstance(fields, dict):
         raise StoreError("a note in this archive is no table of columns")
     row = models.NoteRow(**_row_values("note", models.NoteRow, fields))

@@ -58,7 +58,7 @@ class Artefacts:
         """Path of the artefact with this SHA-256."""
         return self.folder / sha256[:2] / (sha256 + SUFFIX)
 
-    def put(self, frame: pl.DataFrame) -> Artefact:
+    def save(self, frame: pl.DataFrame) -> Artefact:
         """Store a table (zstd Parquet); storing it again needs no space. Raises StoreError."""
         with self._draft() as draft:
             frame.write_parquet(draft, compression="zstd")
@@ -66,12 +66,12 @@ class Artefacts:
             self._publish(draft, sha256)
         return Artefact(sha256, size_bytes, frame.height)
 
-    def put_all(self, frames: Mapping[str, pl.DataFrame]) -> dict[str, Artefact]:
+    def save_all(self, frames: Mapping[str, pl.DataFrame]) -> dict[str, Artefact]:
         """Store several tables at once, because most of the time is waiting for the disk."""
         with ThreadPoolExecutor(WRITERS) as writers:
-            return dict(zip(frames, writers.map(self.put, frames.values()), strict=True))
+            return dict(zip(frames, writers.map(self.save, frames.values()), strict=True))
 
-    def put_bytes(self, source: Source, sha256: str) -> Artefact:
+    def save_bytes(self, source: Source, sha256: str) -> Artefact:
         """Store a Parquet file from a reader; raises StoreError if its SHA-256 differs."""
         with self._draft() as draft:
             with draft.open("wb") as file:

@@ -59,13 +59,13 @@ class Values(Generic[T]):
                 f"{parts.name} takes {size_bytes / 1e6:.0f} MB: a stored {self.kind.key} may take "
                 f"{VALUE_BYTES_MAX / 1e6:.0f} MB, {self.kind.smaller}"
             )
-        artefacts = self._artefacts.put_all(parts.tables)
+        artefacts = self._artefacts.save_all(parts.tables)
         row = ImportRow(
             digest=digest, kind=self.kind.key, name=parts.name, format=parts.format,
             about=dict(parts.about), rows=next(iter(artefacts.values())).rows,
             created_s=time.time(),
         )  # fmt: skip
-        row.seal = seal_of(row, {name: artefact.sha256 for name, artefact in artefacts.items()})
+        row.seal = seal_of(row, {table: artefact.sha256 for table, artefact in artefacts.items()})
         with self._database.write(durable=True) as session:
             present_row = session.get(ImportRow, digest)
             if present_row and seal_of(present_row, files_of(session, digest)) != present_row.seal:
@@ -75,9 +75,9 @@ class Values(Generic[T]):
             if present_row is None:
                 session.add(row)
                 session.flush()
-                for name, artefact in artefacts.items():
+                for table, artefact in artefacts.items():
                     add_file(session, self._artefacts, artefact)
-                    session.add(ImportTableRow(digest=digest, name=name, sha256=artefact.sha256))
+                    session.add(ImportTableRow(digest=digest, name=table, sha256=artefact.sha256))
             self._visitor.hold(session, digest)
         return digest
 
@@ -237,10 +237,10 @@ class Store:
         ]
         for check, column in checks:
             with self.database.read() as session:
-                keys = session.scalars(select(column)).all()
-            for key in keys:
+                row_keys = session.scalars(select(column)).all()
+            for row_key in row_keys:
                 try:
-                    check(key)
+                    check(row_key)
                 except ValueError as error:
                     damage.append(str(error))
         return damage
@@ -286,9 +286,9 @@ def _artefact_folder(database: Database) -> Path:
     shared_folder = path.with_name("artifacts")
     if path.name == DEFAULT_NAME:
         return shared_folder
-    own_folder = path.with_name(f"{path.name}-artifacts")
+    named_folder = path.with_name(f"{path.name}-artifacts")
     if not path.exists() or not path.stat().st_size:
         with suppress(OSError):  # without the right to write, making the file fails with a sentence
-            own_folder.mkdir(exist_ok=True)
+            named_folder.mkdir(exist_ok=True)
     # A database of before there were folders of their own keeps the one that it knows.
-    return shared_folder if shared_folder.exists() and not own_folder.exists() else own_folder
+    return shared_folder if shared_folder.exists() and not named_folder.exists() else named_folder

@@ -58,12 +58,12 @@ class Seconds(sa.TypeDecorator[float]):
 
 def fault_of_figures(summary: dict[str, Any]) -> str:
     """What is wrong with a summary, '' if nothing: figures are numbers, or states as text."""
-    for key, value in summary.items():
-        metric = METRICS.get(key)
-        is_number = isinstance(value, (int, float)) and abs(value) < FIGURE_MAX  # nor NaN
-        is_text = isinstance(value, str) and (metric is None or metric.unit == "state")
-        if not (is_number or is_text or value is None):
-            return f"has no figure for {key}"
+    for metric_key, figure in summary.items():
+        metric = METRICS.get(metric_key)
+        is_number = isinstance(figure, (int, float)) and abs(figure) < FIGURE_MAX  # nor NaN
+        is_text = isinstance(figure, str) and (metric is None or metric.unit == "state")
+        if not (is_number or is_text or figure is None):
+            return f"has no figure for {metric_key}"
     return ""
 
 
@@ -72,7 +72,9 @@ def fault_of_checks(checks: list[Any]) -> str:
     type_by_key = {"id": str, "statement": str, "ok": bool, "detail": str}
     for check in checks:
         check_row = {"detail": "", **check} if isinstance(check, dict) else {}
-        if not all(isinstance(check_row.get(key), kind) for key, kind in type_by_key.items()):
+        if not all(
+            isinstance(check_row.get(key), value_type) for key, value_type in type_by_key.items()
+        ):
             return f"has a check without {', '.join(type_by_key)}"
     return ""
 

@@ -84,8 +84,8 @@ def facts_text(facts: Facts) -> str:
 def facts_of_text(text: str, digest: str) -> Facts:
     """Facts of a stored text; raises StoreError if their digest is another."""
     try:
-        items = json.loads(text).items()
-        facts = facts_from_tables({name: dict(zip(FACT, f, strict=True)) for name, f in items})
+        fact_items = json.loads(text).items()
+        facts = facts_from_tables({name: dict(zip(FACT, f, strict=True)) for name, f in fact_items})
     except (AttributeError, LookupError, TypeError, ValueError):
         facts = None
     if facts is None or facts.digest != digest:
@@ -275,15 +275,15 @@ class Runs:
 
     def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
         """Store a run's result, as failed if checks do not hold; False if it has another owner."""
-        artefacts = self._artefacts.put_all(result.tables)
+        artefacts = self._artefacts.save_all(result.tables)
         result_columns = {
             "summary": dict(result.summary), "checks": [dict(check) for check in result.checks],
             "notes": list(result.notes), "result_digest": result.digest,
             "valid": bool(result.valid),
         }  # fmt: skip
-        values = result_columns | {
+        new_values = result_columns | {
             "state": DONE if result.valid else FAILED, "message": broken_checks_text(result),
-            "seal": seal(result_columns, {name: a.sha256 for name, a in artefacts.items()}),
+            "seal": seal(result_columns, {table: a.sha256 for table, a in artefacts.items()}),
             "progress": 1.0, "finished_s": time.time(), "wall_s": wall_s,
         }  # fmt: skip
         with self._database.write(durable=True) as session:
@@ -293,12 +293,12 @@ class Runs:
             equal_query = newest_run_query(row.scenario, row.facts_digest, row.engine_version)
             has_other_result = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
             if result.valid and (other_run := session.scalar(equal_query.where(has_other_result))):
-                values["message"] = f"the same question gave another result in run {other_run}"
-            for name, artefact in sorted(artefacts.items()):
+                new_values["message"] = f"the same question gave another result in run {other_run}"
+            for table, artefact in sorted(artefacts.items()):
                 add_file(session, self._artefacts, artefact)
-                session.add(RunTableRow(run=run, name=name, sha256=artefact.sha256))
+                session.add(RunTableRow(run=run, name=table, sha256=artefact.sha256))
             session.flush()
-            session.execute(update(RunRow).where(_held_by(run, owner)).values(values))
+            session.execute(update(RunRow).where(_held_by(run, owner)).values(new_values))
         return True
 
     def fail(self, run: str, owner: Owner, message: str) -> bool:

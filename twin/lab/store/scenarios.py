@@ -71,10 +71,10 @@ class Scenarios:
         with self._database.read() as session:
             body_option = undefer(ScenarioRow.body)
             row = require(self._find(session, digest, body_option), "scenario", digest)
-            stored_digest, body = row.digest, row.body
-        if hashlib.sha256(body.encode()).hexdigest() != stored_digest:
+            stored_digest, scenario_text = row.digest, row.body
+        if hashlib.sha256(scenario_text.encode()).hexdigest() != stored_digest:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
-        return scenario_from_canonical(body)
+        return scenario_from_canonical(scenario_text)
 
     def require_sound(self, digest: str) -> None:
         """Raise StoreError if a scenario's text or a column of its row was changed on disk."""

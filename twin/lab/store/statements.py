@@ -67,6 +67,6 @@ def page_of(
         query = query.where(or_(*conditions, name_column.startswith(word, autoescape=True)))
     count_query = query.with_only_columns(func.count(name_column), maintain_column_froms=True)
     with database.read() as session:
-        total = session.execute(count_query).scalar_one()
+        total_rows = session.execute(count_query).scalar_one()
         rows = session.scalars(query.order_by(*order).limit(limit).offset(offset)).all()
-    return Page(list(rows), total)
+    return Page(list(rows), total_rows)

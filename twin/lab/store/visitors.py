@@ -50,7 +50,7 @@ class Visitor:
             insert_once(session, (self.name, name), HoldingRow(visitor=self.name, name=name))
 
     def let_go(self, session: Session, kind: str, name: str) -> bool:
-        """End this visitor's hold; returns whether no other visitor holds it. Raises StoreError."""
+        """End this visitor's hold on `name`; True if no other one holds it. Raises StoreError."""
         self.require_writes()
         if not self.known:
             return True

@@ -153,7 +153,7 @@ def check_run_count(run_count: int) -> None:
 
 
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
-    """One figure of every run against the baseline's; baseline: index of the run."""
+    """Row of a figure (key `name`) of every run against the run with the index `baseline`."""
     numbers = [float(value) if is_number(value) else None for value in values]
     base_value = numbers[baseline]
     metric = metric_of(name)
@@ -236,9 +236,9 @@ def with_pairs(
         differences: list[Paired | None] = [None] * len(summaries)
         for run, seed_summaries in enumerate(summaries):
             value_pairs = [
-                (float(own[row.name]), float(base[row.name]))
-                for own, base in zip(seed_summaries, summaries[comparison.baseline], strict=True)
-                if own and base and is_number(own.get(row.name)) and is_number(base.get(row.name))
+                (float(new[row.name]), float(base[row.name]))
+                for new, base in zip(seed_summaries, summaries[comparison.baseline], strict=True)
+                if new and base and is_number(new.get(row.name)) and is_number(base.get(row.name))
             ]
             if run == comparison.baseline or len(value_pairs) < LEAST:
                 continue

@@ -92,8 +92,10 @@ def parse_axis(text: str) -> Axis:
         except ValueError:
             raise SpecError(_usage_sentence(path)) from None
         return spaced_axis(path, begin, end, count, log=len(range_parts) == 4)
-    values = [_read_value(path, word.strip()) for word in values_text.split(",") if word.strip()]
-    return _axis_of(path, values)
+    axis_values = [
+        _read_value(path, word.strip()) for word in values_text.split(",") if word.strip()
+    ]
+    return _axis_of(path, axis_values)
 
 
 def spaced_axis(path: str, begin: float, end: float, count: int, *, log: bool = False) -> Axis:
@@ -158,15 +160,15 @@ def points(
     if point_count > POINTS_MAX:
         raise SpecError(f"this sweep has {point_count} points: at most {POINTS_MAX} can be")
     new_points = []
-    for values in itertools.product(*(axis.values for axis in axes)):
+    for point_values in itertools.product(*(axis.values for axis in axes)):
         try:
-            path_values = zip((axis.path for axis in axes), values, strict=True)
+            path_values = zip((axis.path for axis in axes), point_values, strict=True)
             point_scenario = with_settings(scenario, dict(path_values))
         except (SpecError, HardwareError) as error:
-            new_points.append(Point(values, None, str(error)))
+            new_points.append(Point(point_values, None, str(error)))
             continue
         point_scenario = name(point_scenario) if name else _rename(point_scenario, scenario, axes)
-        new_points.append(Point(values, point_scenario))
+        new_points.append(Point(point_values, point_scenario))
     return new_points
 
 

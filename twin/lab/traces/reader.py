@@ -25,7 +25,7 @@ def read_trace(
     limits: Limits | None = None,
 ) -> TraceTable:  # fmt: skip
     """The table of a trace (file, folder or upload); name: its label; block_tokens: tokens of a
-    hashed block, None: as the file says; limits: None: by source. Raises TraceError."""
+    hashed block, None: as the file says; limits: None: defaults. Raises TraceError."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
         range_text = f"it must be from 1 to {MOST_BLOCK_TOKENS:,}"
         raise TraceError(f"a block of {block_tokens} tokens is none: {range_text}")

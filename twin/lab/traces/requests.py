@@ -35,30 +35,30 @@ class Cells:
     where: Callable[[int], str]  # a row for people: 'x.csv line 3'
 
     def error_at(self, column: str, row: int, rule: str) -> TraceError:
-        """The error for a missing or invalid cell; rule: what it must be."""
-        value = self.value(column, row)
-        if value is MISSING:
+        """The error for a missing or invalid cell; rule: what a cell must be, in words."""
+        cell_value = self.value(column, row)
+        if cell_value is MISSING:
             return TraceError(f"{self.where(row)} has no {column}: it must be {rule}")
-        if value is None:
+        if cell_value is None:
             return TraceError(f"{self.where(row)}: {column} is empty: it must be {rule}")
-        value_text = repr(value)
+        value_text = repr(cell_value)
         value_text = value_text if len(value_text) <= 40 else value_text[:37] + "..."
         return TraceError(f"{self.where(row)}: {column} = {value_text} must be {rule}")
 
     def refuse(self, column: str, invalid: np.ndarray, rule: str) -> None:
-        """Raise TraceError for the first `invalid` row, bool[n], if any; rule: what it must be."""
+        """Raise TraceError for the first `invalid` row, bool[n], if any; rule: as `error_at`."""
         if invalid.any():
             raise self.error_at(column, int(np.argmax(invalid)), rule)
 
     def numbers(self, column: str, rule: str, high: float, *, whole: bool = False) -> np.ndarray:
         """Values f8[n] of a column. Raises TraceError if one is not within 0..`high` or, if
         `whole`, no integer; rule: what a value must be, in words."""
-        values = self.floats(column)
-        is_invalid = ~((values >= 0) & (values <= high))
+        column_values = self.floats(column)
+        is_invalid = ~((column_values >= 0) & (column_values <= high))
         if whole:
-            is_invalid |= values != np.floor(values)
+            is_invalid |= column_values != np.floor(column_values)
         self.refuse(column, is_invalid, rule)
-        return values
+        return column_values
 
     def tokens(self, column: str) -> np.ndarray:
         """Counts of tokens in a column, i8[n]. Raises TraceError."""
@@ -70,9 +70,9 @@ class Cells:
 
     def times_if_known(self, column: str) -> np.ndarray:
         """Times in a column, f8[n], in the file's unit; NaN without one. Raises TraceError."""
-        values = self.floats(column)
-        self.refuse(column, (values < 0) | (values > MOST_TICKS), TIME)
-        return values
+        times = self.floats(column)
+        self.refuse(column, (times < 0) | (times > MOST_TICKS), TIME)
+        return times
 
 
 def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -> Cells:
@@ -385,8 +385,8 @@ def _root_chats(cells: Cells, roots: dict[str, str]) -> pl.Series:
 
 
 def _json_format(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
-    """A format of JSON lines that is recognised by `key` in its text; tells: what it holds besides
-    lengths; layout: options of `Layout`."""
+    """A format of JSON lines that is recognised by `key` in its text; tells: what such a file
+    holds besides lengths; layout: options of `Layout`."""
     column_names = ("timestamp", "input_length", "output_length")
     reader = Layout(*column_names, **layout, opened=json_cells).read
     return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, reader)

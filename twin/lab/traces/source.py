@@ -65,7 +65,7 @@ class Budget:
         self.files += 1
 
     def spend(self, byte_count: int) -> None:
-        """Subtract unpacked bytes from those left; raises TraceError if fewer are left."""
+        """Subtract unpacked bytes from `bytes_left`; raises TraceError if fewer are left."""
         self.bytes_left -= byte_count
         if self.bytes_left < 0:
             raise TraceError(

@@ -50,20 +50,20 @@ class _Sessions:
 
 
 def read_weka(reading: Reading) -> Columns:
-    """Columns of requests in JSON files of one session, or of one a line. Raises TraceError."""
+    """Columns of requests in JSON files with a session each, or one a line. Raises TraceError."""
     sessions = _Sessions()
     block_tokens, most_tokens = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.pieces():
-        for place, session in _session_objects(piece):
+        for location, session in _session_objects(piece):
             block_size = session.get("block_size")
             if type(block_size) is not int or not 1 <= block_size <= MOST_BLOCK_TOKENS:
-                raise TraceError(f"{place} has no block_size: it must be a number of tokens")
+                raise TraceError(f"{location} has no block_size: it must be a number of tokens")
             if block_tokens not in {0, block_size} and reading.block_tokens is None:
                 raise TraceError(
-                    f"{place} has blocks of {block_size} tokens where others have {block_tokens}"
+                    f"{location} has blocks of {block_size} tokens where others have {block_tokens}"
                 )
             block_tokens = reading.block_tokens or block_size
-            requests = list(_session_requests(place, session["requests"], 0.0, 0))
+            requests = list(_session_requests(location, session["requests"], 0.0, 0))
             accepted = [
                 requests[i] for i in np.flatnonzero(_cells(requests).tokens("in") <= most_tokens)
             ]
@@ -88,18 +88,18 @@ def read_weka(reading: Reading) -> Columns:
 
 
 def _most_tokens(limits: Limits) -> int:
-    """Tokens of the longest accepted prompt: the limit's, else the longest context of any model."""
+    """Tokens of the longest accepted prompt: by `limits`, else the longest context of a model."""
     if limits.prompt_tokens:
         return limits.prompt_tokens
     facts = load_facts()
-    return max(int(facts.si(f"models.{name}.max_context")) for name in facts.names("models"))
+    return max(int(facts.si(f"models.{model}.max_context")) for model in facts.names("models"))
 
 
-def _with_remarks(columns: Columns, left_out: int, sessions: int, limit: int) -> Columns:
-    """The columns with the number of requests left out (prompts above `limit` tokens) and, for
-    several sessions, the warning on clocks; both are added in place."""
+def _with_remarks(columns: Columns, left_out: int, sessions: int, most_tokens: int) -> Columns:
+    """The columns, to which it adds the number of requests left out (prompts above `most_tokens`)
+    and, for several sessions, the warning on clocks."""
     if left_out:
-        columns.counts[f"dropped: prompts beyond {limit:,} tokens"] = left_out
+        columns.counts[f"dropped: prompts beyond {most_tokens:,} tokens"] = left_out
     if sessions > 1:
         columns.warnings.append(NO_CLOCK)
     return columns
@@ -119,7 +119,7 @@ def _session_objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _cells(rows: Sequence[Request]) -> c.Cells:
-    """The bodies of requests as a table whose cells are checked when they are read."""
+    """The fields of requests (bodies) as a table whose cells are checked when they are read."""
     return c.cells_of_rows([body for _, body, _ in rows], lambda i: rows[i][2])
 
 
@@ -127,7 +127,7 @@ def _session_requests(
     where: str, requests: list[Any], start_s: float, depth: int
 ) -> Iterator[Request]:
     """Yield the requests of a session, or of an agent that it calls, in the order of the file.
-    where: its place in the file; start_s: its start; depth: agents above it. Raises TraceError."""
+    where: place in the file; start_s: since the session's; depth: of agents. Raises TraceError."""
     for i, request in enumerate(requests, 1):
         location = f"{where} request {i}"
         if type(request) is not dict:
@@ -141,22 +141,23 @@ def _session_requests(
             yield time_s, request, location
 
 
-def _common_clock_s(t: np.ndarray, session: np.ndarray) -> np.ndarray:
-    """Times f8[n] (s) on one clock; t: s since the session begins, at 0 or at random in a day."""
-    count = int(session.max()) + 1 if session.size else 0
-    key = stream_key(SEED, "session starts")
-    starts_s = np.array([DAY_S * uniform(key, i) if count > 1 else 0.0 for i in range(count)])
-    return starts_s[session] + t if count else t
+def _common_clock_s(since_start_s: np.ndarray, session_of: np.ndarray) -> np.ndarray:
+    """Times f8[n] (s) on one clock of requests at `since_start_s` f8[n] of their session, i8[n];
+    one session starts at 0, several at random within a day."""
+    count = int(session_of.max()) + 1 if session_of.size else 0
+    start_key = stream_key(SEED, "session starts")
+    starts_s = np.array([DAY_S * uniform(start_key, i) if count > 1 else 0.0 for i in range(count)])
+    return starts_s[session_of] + since_start_s if count else since_start_s
 
 
 def read_session_table(reading: Reading) -> Columns:
-    """Columns of the parquet of kv-cache-tester, on disk only, one request a row; a called agent's
-    times count from its session's last request. Raises TraceError with the row."""
-    piece, most = reading.first, _most_tokens(reading.limits)
+    """Columns of the requests in kv-cache-tester's parquet, one a row, read from disk only; times
+    of a called agent count from its session's last request. Raises TraceError with the row."""
+    piece, limit = reading.first, _most_tokens(reading.limits)
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
     try:
-        accepted, hash_lists, count = _session_rows(piece.name, piece.path, reading.limits, most)
+        accepted, hash_lists, count = _session_rows(piece.name, piece.path, reading.limits, limit)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
     session = accepted["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
@@ -175,13 +176,14 @@ def read_session_table(reading: Reading) -> Columns:
         hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
         think_s=accepted["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
     )  # fmt: skip
-    return _with_remarks(columns, count - accepted.height, int(session.max(initial=-1)) + 1, most)
+    return _with_remarks(columns, count - accepted.height, int(session.max(initial=-1)) + 1, limit)
 
 
 def _session_rows(
-    name: str, path: Path, limits: Limits, limit: int
+    name: str, path: Path, limits: Limits, most_tokens: int
 ) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows of prompts up to `limit` tokens, their block hashes, number of all rows)."""
+    """(checked rows of prompts up to `most_tokens`, their block hashes, number of all rows) of a
+    parquet file; name: for messages. Raises TraceError."""
     scan = pl.scan_parquet(path)
     row_count = scan.select(pl.len()).collect().item()
     if row_count > limits.rows:
@@ -206,8 +208,9 @@ def _session_rows(
     session_s = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
     agent_s = session_s.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
     timed_rows = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(agent_s))
-    timed_rows = timed_rows.filter(pl.col("input_length") <= limit)
-    hashes = scan.filter(pl.col("input_length") <= limit).select("hash_ids").collect()["hash_ids"]
+    is_accepted = pl.col("input_length") <= most_tokens
+    timed_rows = timed_rows.filter(is_accepted)
+    hashes = scan.filter(is_accepted).select("hash_ids").collect()["hash_ids"]
     if hashes.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
     return timed_rows, hashes, row_count

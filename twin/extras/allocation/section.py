@@ -48,6 +48,5 @@ def draw_allocation(draft: Scenario) -> None:
 
 @st.cache_data(show_spinner="Filling supernodes with blocks", max_entries=20)
 def _cached_shares(instances: list[tuple[str, int, int]], _draft: Scenario) -> Shares:
-    """Allocated shares by mix and supernode size of a deployment, cached by its `instances` (role,
-    number, NPUs), on which they depend alone."""
+    """Allocated shares by mix and supernode size, cached by `instances` (role, number, NPUs)."""
     return allocated_shares(session.facts(), deployment=_draft)

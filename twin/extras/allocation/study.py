@@ -55,7 +55,7 @@ def allocate(
     departures: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
     now, used_npus = 0.0, 0
     times, used_after = [0.0], [0]
-    for size, stay in zip(sizes.tolist(), stay_times.tolist(), strict=True):
+    for size, stay_time in zip(sizes.tolist(), stay_times.tolist(), strict=True):
         while max(free_npus) < size:
             now, supernode, freed_npus = heapq.heappop(departures)
             free_npus[supernode] += freed_npus
@@ -67,7 +67,7 @@ def allocate(
         free_npus[supernode] -= size
         used_npus += size
         used_after[-1] = used_npus
-        heapq.heappush(departures, (now + stay, supernode, size))
+        heapq.heappush(departures, (now + stay_time, supernode, size))
     taken_shares = np.array(used_after) / (supernodes * supernode_npus)
     counted_from = min(int(FILLING * len(times)), len(times) - 1)  # index
     durations, counted_shares = np.diff(times[counted_from:]), taken_shares[counted_from:]
@@ -81,9 +81,8 @@ def allocate(
 def _drawn_blocks(
     mix: tuple[tuple[int, float], ...], count: int, seed: int
 ) -> tuple[np.ndarray, FLOATS]:
-    """(NPUs i8[count], times of stay f8[count] of mean 1) of blocks drawn by `seed`, whose NPUs are
-    from `mix`: (NPUs, weight)."""
-    mix_npus = np.array([size for size, _ in mix], np.int64)
+    """(NPUs i8[count], times of stay f8[count] of mean 1) of blocks drawn from `mix` by `seed`."""
+    mix_npus = np.array([npus for npus, _ in mix], np.int64)
     weight_sums = np.cumsum([weight for _, weight in mix])
     size_key, stay_key = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
     draws = np.array([rng.uniform(size_key, i) for i in range(count)])
@@ -113,7 +112,7 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
         is_too_low = (size_shares(slope) * sorted_sizes).sum() < mean
         slope_min, slope_max = (slope, slope_max) if is_too_low else (slope_min, slope)
     mix_shares = size_shares(slope_max).tolist()
-    return [(int(size), share) for size, share in zip(sorted_sizes, mix_shares, strict=True)]
+    return [(int(npus), share) for npus, share in zip(sorted_sizes, mix_shares, strict=True)]
 
 
 Shares = dict[str, dict[int, float | None]]  # of the NPUs, over time, by mix and supernode size

@@ -121,7 +121,7 @@ class HitCurve:
         most_bytes = self.curve.blocks * self.block_bytes
         least_bytes = max(self.block_bytes, min(self.knee_bytes, most_bytes) / 100.0)
         sizes_bytes = np.geomspace(least_bytes, max(most_bytes, least_bytes), POINTS)
-        return [(float(size), self.hit_ratio(size)) for size in sizes_bytes]
+        return [(float(size_bytes), self.hit_ratio(size_bytes)) for size_bytes in sizes_bytes]
 
 
 def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:

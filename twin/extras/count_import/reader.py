@@ -159,7 +159,7 @@ def _column_header(name: str, cells: Cells, kind: str) -> str:
 def _checked_table(name: str, file_kind: str, array: NDArray[Any]) -> CountsTable:
     """Counts f8[layers, experts] of the array of a file: steps are summed, placements become loads,
     first layers of zeros are left out; file_kind: the file's format. Raises CountsError."""
-    shape_text = " x ".join(str(size) for size in array.shape)
+    shape_text = " x ".join(str(axis_size) for axis_size in array.shape)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise CountsError(f"{name} holds an array of {shape_text or 'one number'}: give {SHAPES}")
     layers, experts = array.shape[-2:]

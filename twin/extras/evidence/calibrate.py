@@ -41,9 +41,9 @@ class Constant:
     informed_by: str  # beginnings of the ids of the rows that inform it most
 
     def informing_rows(self, rows: Iterable[str]) -> list[str]:
-        """Ids of the given rows that inform the constant most."""
+        """Those of the ids of rows that inform the constant most."""
         prefixes = tuple(prefix.strip() for prefix in self.informed_by.split(","))
-        return [row for row in rows if row.startswith(prefixes)]
+        return [row_id for row_id in rows if row_id.startswith(prefixes)]
 
 
 DECLARED = ("unit", "start", "low", "high", "note", "informed_by")
@@ -75,7 +75,7 @@ class Space:
         self, facts: Facts, rows: Sequence[Row], constants: Sequence[Constant],
         answer: Callable[[Row, Facts], float] = answer_row,
     ) -> None:  # fmt: skip
-        """Scale constants to 0..1 between their bounds; answer: the figure of a row with facts."""
+        """Scale constants to 0..1 between their bounds; answer: of the twin to a row with facts."""
         self.facts, self.rows, self.constants, self.answer = facts, rows, constants, answer
         self.low = np.array([constant.low for constant in constants])
         self.span = np.array([constant.high for constant in constants]) - self.low
@@ -84,19 +84,20 @@ class Space:
         self.present = (np.array(present_values, np.float64) - self.low) / self.span
 
     def values(self, x: Vector) -> dict[str, float]:
-        """The constants by name at a point x f8[constants] of the scaled space, in their units."""
-        values = (self.low + x * self.span).tolist()
-        return dict(zip([constant.name for constant in self.constants], values, strict=True))
+        """The constants by name, in their units, at the point x f8[constants] of scaled ones."""
+        unscaled = (self.low + x * self.span).tolist()
+        return dict(zip([constant.name for constant in self.constants], unscaled, strict=True))
 
     def errors(self, x: Vector, numbers: Iterable[int] | None = None) -> Vector:
-        """Signed relative errors f8[rows] at a point x, of all rows or those with these numbers."""
+        """Signed relative errors f8[rows] at the point x f8[constants] of scaled ones; numbers:
+        indices of the rows, by default all."""
         fitted_facts = with_constants(self.facts, self.values(x))
         rows = self.rows if numbers is None else [self.rows[i] for i in numbers]
         return np.array([self.answer(row, fitted_facts) / row.value - 1.0 for row in rows])
 
     def fit(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
-        """Constants by name, to four figures, of the least sum of squared `residuals`; begin: first
-        x."""
+        """Constants by name, to four figures, with the least sum of squares of `residuals`, which
+        gives them at a point x f8[constants] of scaled ones; begin: the first x."""
         solution = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
         return {name: float(f"{value:.4g}") for name, value in self.values(solution.x).items()}
 
@@ -114,7 +115,7 @@ def calibrate(facts: Facts) -> Fit:
 
 
 def row_weight(row: Row) -> float:
-    """Weight of a row: less if it was read off a chart, or printed as "about"."""
+    """Weight of a row in a fit: below 1 if it was read off a chart or printed as "about"."""
     return DOUBT.get(row.mark, 1.0) * float(row.args.get("weight", 1.0))
 
 
@@ -126,31 +127,31 @@ def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
 
 
 def calibration_text(
-    fit: Fit, head: Sequence[str], described: Callable[[Constant], dict[str, Any]]
+    fit: Fit, head: Sequence[str], further_fields: Callable[[Constant], dict[str, Any]]
 ) -> str:
-    """A fit as text of a calibration file. head: lines of its comment; described: function that
-    returns further fields of a constant."""
+    """The text of a calibration file with the constants of a fit. head: lines of its comment;
+    further_fields: gives more fields of a constant by name."""
     table_of = {
         c.name: {"value": fit.values[c.name], "unit": c.unit, "mark": "f", "note": c.note}
-        | described(c)
+        | further_fields(c)
         for c in CONSTANTS if c.name in fit.values
     }  # fmt: skip
     return "".join(f"# {line}\n" for line in head) + "\n" + tomli_w.dumps(table_of)
 
 
 def write_calibration(fit: Fit, path: Path = CALIBRATION) -> None:
-    """Replace the calibration file by a fit's constants; raises NotWritten."""
+    """Write the constants of a fit to the calibration file, replacing it; raises NotWritten."""
     comment = (
         "The fitted constants of the model, made by `python -m twin calibrate` from the rows of",
         "data/published.toml that calibrate; note, low, high, start and informed_by declare each.",
         f"Mean absolute error of these rows: {fit.error_mean:.1%}.",
     )
-    text = calibration_text(fit, comment, lambda c: {
+    file_text = calibration_text(fit, comment, lambda c: {
         "source": f"least squares over the calibrating rows; chiefly {c.informed_by}",
         "saw": c.informing_rows(fit.errors), "low": c.low, "high": c.high, "start": c.start,
         "informed_by": c.informed_by,
     })  # fmt: skip
-    write_text(path, text)
+    write_text(path, file_text)
 
 
 STEPS = 3  # of a refit beyond the first
@@ -196,48 +197,48 @@ class CrossValidation:
 def cross_validate(
     facts: Facts, rows: Sequence[Row] | None = None, constants: Sequence[Constant] = CONSTANTS
 ) -> CrossValidation:
-    """Fit again without every calibrating row, source and system in turn; takes about a minute."""
+    """Errors of rows and ranges of constants by fits that leave out each calibrating row, source
+    and system in turn; takes about a minute. rows: by default all published ones."""
     all_rows = load_published() if rows is None else rows
-    used = [row for row in all_rows if row.kind == "calibrating"]
-    space, weights = Space(facts, used, constants), np.array([row_weight(row) for row in used])
-    errors_now = space.errors(space.present)
-    start_slopes = _jacobian(space, space.start, space.errors(space.start))
-    jacobians = [start_slopes, *[_jacobian(space, space.present, errors_now)] * STEPS]
+    fitted = [row for row in all_rows if row.kind == "calibrating"]
+    space, weights = Space(facts, fitted, constants), np.array([row_weight(row) for row in fitted])
+    present_errors = space.errors(space.present)
+    start_jacobian = _jacobian(space, space.start, space.errors(space.start))
+    jacobians = [start_jacobian, *[_jacobian(space, space.present, present_errors)] * STEPS]
     left_out_errors, refits = [], []
-    left_out_groups = [("row", row.id, [i]) for i, row in enumerate(used)]
-    for by in ("source", "system"):  # with more than one row
-        for name in dict.fromkeys(getattr(row, by) for row in used):
-            indices = [i for i, row in enumerate(used) if getattr(row, by) == name]
-            left_out_groups += [(by, str(name), indices)] if 1 < len(indices) < len(used) else []
-    for by, name, left_out in left_out_groups:
-        refit = _refit(
-            space, jacobians, weights, [i for i in range(len(used)) if i not in left_out]
-        )
-        errors = errors_now[left_out], space.errors(refit, left_out)
-        means = (float(np.abs(errors_of_fit).mean()) for errors_of_fit in errors)
-        left_out_errors.append(LeftOut(by, name, len(left_out), *means))
-        if by == "row":
-            refits.append((name, space.low + refit * space.span))
-    spans = [
+    groups = [("row", row.id, [i]) for i, row in enumerate(fitted)]
+    for column in ("source", "system"):  # with more than one row
+        for name in dict.fromkeys(getattr(row, column) for row in fitted):
+            indices = [i for i, row in enumerate(fitted) if getattr(row, column) == name]
+            groups += [(column, str(name), indices)] if 1 < len(indices) < len(fitted) else []
+    for column, name, left_out_indices in groups:
+        fitted_indices = [i for i in range(len(fitted)) if i not in left_out_indices]
+        refit_point = _refit(space, jacobians, weights, fitted_indices)
+        errors_both = present_errors[left_out_indices], space.errors(refit_point, left_out_indices)
+        means = (float(np.abs(errors_of_fit).mean()) for errors_of_fit in errors_both)
+        left_out_errors.append(LeftOut(column, name, len(left_out_indices), *means))
+        if column == "row":
+            refits.append((name, space.low + refit_point * space.span))
+    ranges = [
         _refit_range(
             constant, facts[f"calibration.{constant.name}"].value,
             [(row_id, refit_values[i]) for row_id, refit_values in refits],
         )
         for i, constant in enumerate(constants)
     ]  # fmt: skip
-    return CrossValidation(spans, left_out_errors)
+    return CrossValidation(ranges, left_out_errors)
 
 
 def _jacobian(space: Space, x: Vector, errors: Vector, difference: float = DIFFERENCE) -> Vector:
-    """Derivatives f8[rows, constants] of errors by scaled constants at x; errors: those at x
-    itself."""
+    """Derivatives f8[rows, constants] of the rows' errors by scaled constants at the point x;
+    errors: f8[rows] at x; difference: of a constant, for the quotient."""
     steps = np.diag(np.where(x < 0.5, difference, -difference))
     return np.array([(space.errors(x + step) - errors) / step.sum() for step in steps]).T
 
 
-def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[int]) -> Vector:
-    """Scaled constants f8[constants] fitted to the rows with these indices, beginning at the start
-    of a fit; slopes: the Jacobian for each step; weights: of all rows."""
+def _refit(space: Space, jacobians: Sequence[Vector], weights: Vector, rows: list[int]) -> Vector:
+    """Scaled constants f8[constants] fitted to the rows with the indices `rows` by steps from the
+    start of a fit; jacobians: one for each step; weights: f8[all rows]."""
     start = space.start
 
     def residuals(x: Vector) -> Vector:
@@ -245,11 +246,11 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
         return np.append(weights[rows] * space.errors(x, rows), PULL * (x - start))
 
     best_x, best_residual = start, residuals(start)
-    for jacobian in slopes:
+    for jacobian in jacobians:
         matrix = np.vstack([weights[rows, None] * jacobian[rows], PULL * np.eye(len(start))])
         step = lsq_linear(matrix, -best_residual, bounds=(-best_x - 1e-12, 1.0 - best_x + 1e-12)).x
-        for share in SHARES:
-            trial_point = np.clip(best_x + share * step, 0.0, 1.0)
+        for step_share in SHARES:
+            trial_point = np.clip(best_x + step_share * step, 0.0, 1.0)
             trial_residual = residuals(trial_point)
             if trial_residual @ trial_residual < best_residual @ best_residual:
                 best_x, best_residual = trial_point, trial_residual
@@ -258,11 +259,11 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
 
 
 def _refit_range(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
-    """Range of a constant over refits (row left out, value), and the row that moves it most."""
-    row, farthest_value = max(refits, key=lambda refit: abs(refit[1] - value))
+    """Range of a constant over refits (left-out row, value), and the row that moves it most."""
+    row_id, farthest_value = max(refits, key=lambda refit: abs(refit[1] - value))
     lowest, highest = (float(bound(value_of for _, value_of in refits)) for bound in (min, max))
     moved_share = abs(farthest_value - value) / (constant.high - constant.low)
-    return Span(constant.name, value, lowest, highest, row, bool(moved_share <= IDENTIFIED))
+    return Span(constant.name, value, lowest, highest, row_id, bool(moved_share <= IDENTIFIED))
 
 
 POINTS_MAX = 128
@@ -308,18 +309,18 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
     points: list[Row] = []
     try:
         reader.fieldnames = heads = [head.strip() for head in reader.fieldnames or []]
-        place = f"{path.name}, line 1"
+        first_line = f"{path.name}, line 1"
         for column in COLUMNS[:2]:
             if column not in heads:
-                raise PointsError(f"{place}: no column is called {column}: name the columns")
+                raise PointsError(f"{first_line}: no column is called {column}: name the columns")
         for head in heads:
             if head not in COLUMNS and field_info(head) is None:
                 raise PointsError(
-                    f"{place}: column {head[:40]!r} must be one of {', '.join(COLUMNS)}, or a "
+                    f"{first_line}: column {head[:40]!r} must be one of {', '.join(COLUMNS)}, or a "
                     "field of a scenario like deployment.decode.batch_per_npu"
                 )
             if heads.count(head) > 1:
-                raise PointsError(f"{place}: two columns are called {head!r}: keep one")
+                raise PointsError(f"{first_line}: two columns are called {head!r}: keep one")
         for cells in reader:
             line_place = f"{path.name}, line {reader.line_num}"
             if len(points) == POINTS_MAX:
@@ -334,14 +335,15 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
 
 
 def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> Fit:
-    """Constants that fit a CSV file's points best, from present values on. Raises PointsError."""
+    """Fit of the constants to points of a CSV file, from present values. Raises PointsError."""
     points, answer_or_refuse = read_points(path, facts), partial(_answer_or_refuse, path.name)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in points])
     full_space = Space(facts, points, constants, answer_or_refuse)
     start_point = np.clip(full_space.present, 1e-6, 1.0 - 1e-6)
-    slopes = _jacobian(full_space, start_point, full_space.errors(start_point), MOVED)
-    changes = MOVED * np.abs(slopes).max(axis=0)
-    free_constants = [c for c, change in zip(constants, changes, strict=True) if change > INFORMS]
+    jacobian = _jacobian(full_space, start_point, full_space.errors(start_point), MOVED)
+    answer_changes = MOVED * np.abs(jacobian).max(axis=0)
+    changes_of = zip(constants, answer_changes, strict=True)
+    free_constants = [constant for constant, change in changes_of if change > INFORMS]
     if not free_constants:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
     space = Space(facts, points, free_constants, answer_or_refuse)
@@ -378,7 +380,8 @@ def _refuse_published(path: Path) -> None:
 
 
 def _row_of_line(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
-    """A line of a CSV file of points as a row; here: its place for messages. Raises PointsError."""
+    """The row of a line of a CSV file of points; cells: by column; here: its place in the file, for
+    messages; line: its number. Raises PointsError."""
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
     cell_of = {str(k): cell.strip() for k, cell in cells.items() if cell.strip()}
@@ -400,7 +403,7 @@ def _row_of_line(cells: Mapping[str | None, Any], here: str, line: int, facts: F
         dies = npus * load_chip(facts, scenario.supernode.chip).dies_per_npu
         if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
             raise PointsError(f"{here}: ep must be a whole number from 2 to the {dies} dies")
-    elif role not in {name for name, *_ in pools(scenario)}:
+    elif role not in {role_name for role_name, *_ in pools(scenario)}:
         mode = scenario.deployment.mode
         raise PointsError(f"{here}: deployment.mode = {mode!r} has no {role} pool to measure")
     # A point is a steady state of fixed lengths without reuse: nothing else has a formula.
@@ -417,15 +420,15 @@ def _row_of_line(cells: Mapping[str | None, Any], here: str, line: int, facts: F
 
 
 def _positive_number(texts: Mapping[str, str], name: str, where: str, default: str = "") -> float:
-    """The cell `name`, or `default` if it is empty, as a number above 0. Raises PointsError."""
-    text = texts.get(name, default)
+    """Number above 0 in the cell `name`, else of `default`; raises PointsError (at `where`)."""
+    cell = texts.get(name, default)
     try:
-        value = float(text)
+        number = float(cell)
     except ValueError:
-        value = math.nan
-    if not 0.0 < value < 1e15:
-        raise PointsError(f"{where}: {name} {text[:40]!r} must be a number above 0")
-    return value
+        number = math.nan
+    if not 0.0 < number < 1e15:
+        raise PointsError(f"{where}: {name} {cell[:40]!r} must be a number above 0")
+    return number
 
 
 def _answer_or_refuse(file: str, row: Row, facts: Facts) -> float:

@@ -75,11 +75,11 @@ def calibrate(
     fits.check_options(points, private, write)
     if cross:
         with err.status("fitting without each row in turn"):
-            results = made.compute_made(load_facts())
+            cross_results = made.compute_made(load_facts())
         if write:
-            made.write_made(results)
-        end_with_json(asdict(results), as_json)
-        for title, table in results.tables().items():
+            made.write_made(cross_results)
+        end_with_json(asdict(cross_results), as_json)
+        for title, table in cross_results.tables().items():
             _print_table(title, table)
         return
     with err.status("fitting"):
@@ -101,5 +101,5 @@ def calibrate(
 
 
 def _print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    """Print rows with the same keys as a table."""
+    """Print a table: its title, and rows as texts by column."""
     print_rows(title, tuple(rows[0]), [tuple(row.values()) for row in rows])

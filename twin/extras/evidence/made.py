@@ -89,10 +89,10 @@ def unsourced_figures(facts: Facts) -> list[Figure]:
     """Every figure without a source of its own, read from the data files."""
     kind_of_mark = {"c": "recalled", "e": "assumed", "f": "fitted"}
     fact_figures = [
-        Figure(name, kind_of_mark[fact.mark], fact.source, fact.saw, fact=name)
-        for name, fact in facts.items()
+        Figure(fact_name, kind_of_mark[fact.mark], fact.source, fact.saw, fact=fact_name)
+        for fact_name, fact in facts.items()
         if fact.mark in kind_of_mark and (fact.mark != "f" or fact.saw) and _is_numeric(fact.value)
-        and fact.unit != "W" and not name.startswith((PUBLISHED_SHAPES, WATTS))
+        and fact.unit != "W" and not fact_name.startswith((PUBLISHED_SHAPES, WATTS))
     ]  # fmt: skip
     choices = published_table(RECORD / "choices.toml")["choice"]
     return fact_figures + [Figure(**entry, kind="chosen") for entry in choices]
@@ -101,35 +101,35 @@ def unsourced_figures(facts: Facts) -> list[Figure]:
 def largest_move(
     figure: Figure, facts: Facts, rows: Sequence[Row], answers: Mapping[str, float]
 ) -> Effect:
-    """The row that a change of the figure moves most; answers: the present answers by row."""
+    """The row that a change of the figure moves most, by how much; answers: present ones by row."""
     largest_effect = Effect(figure.name, figure.kind, "", 0.0)
     for row in rows:
         if not _may_depend(figure, row):
             continue
         try:
-            share = abs(_changed_answer(figure, facts, row) / answers[row.id] - 1.0)
+            moved_share = abs(_changed_answer(figure, facts, row) / answers[row.id] - 1.0)
         except (ValueError, FactError):  # without this value the twin has no answer at all
-            share = float("inf")
-        if share > largest_effect.share:
-            largest_effect = replace(largest_effect, row=row.id, share=share)
+            moved_share = float("inf")
+        if moved_share > largest_effect.share:
+            largest_effect = replace(largest_effect, row=row.id, share=moved_share)
     return largest_effect
 
 
 def _may_depend(figure: Figure, row: Row) -> bool:
-    """Whether a row can depend on the figure: not if it is of another machine, workload or chip."""
+    """Whether a row can depend on a figure: not on that of another chip, machine or workload."""
     if figure.rows:
         return row.id in figure.rows
-    data_folder, name, *_ = (*figure.fact.split("."), "")
+    data_folder, item, *_ = (*figure.fact.split("."), "")
     defaults = values_by_path(Scenario())
     all_settings = [row.scenario] if row.against is None else [row.scenario, row.against]
-    chooser = READ_BY.get(data_folder)
+    path = READ_BY.get(data_folder)
     if data_folder == "stacks":  # any may be based on it
-        return any(chooser in settings for settings in all_settings)
-    if chooser:
-        return any(settings.get(chooser, defaults[chooser]) == name for settings in all_settings)
-    if data_folder == "operators" and name in ("ascend", "nvidia"):
+        return any(path in settings for settings in all_settings)
+    if path:
+        return any(settings.get(path, defaults[path]) == item for settings in all_settings)
+    if data_folder == "operators" and item in ("ascend", "nvidia"):
         chip = str(row.scenario.get("supernode.chip", defaults["supernode.chip"]))
-        return chip.startswith("ascend") == (name == "ascend")
+        return chip.startswith("ascend") == (item == "ascend")
     return True
 
 
@@ -142,31 +142,31 @@ def _changed_answer(figure: Figure, facts: Facts, row: Row) -> float:
         row = replace(row, facts={**row.facts, name: CHANGE * row.facts[name]})
     else:
         fact = facts[name]
-        facts = facts.replaced({name: _increase(fact.value, fact.unit in COUNTED)})
+        facts = facts.replaced({name: _increase_by_tenth(fact.value, fact.unit in COUNTED)})
     return answer_row(row, facts)
 
 
 def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a row with the figure's field at its other value, by default a tenth higher."""
-    value = figure.other
-    if value is None:
-        value = scenario.get(figure.field, values_by_path(Scenario())[figure.field])
-        if not isinstance(value, int):
-            value = CHANGE * value
-        elif value:  # to an even number, as batches are whole requests a die
-            value = max(value + 2, 2 * round(CHANGE * value / 2))
-    return {**scenario, figure.field: value}
+    """Settings of a row with the figure's field at its other value, by default a tenth more."""
+    other_value = figure.other
+    if other_value is None:
+        other_value = scenario.get(figure.field, values_by_path(Scenario())[figure.field])
+        if not isinstance(other_value, int):
+            other_value = CHANGE * other_value
+        elif other_value:  # to an even number, as batches are whole requests a die
+            other_value = max(other_value + 2, 2 * round(CHANGE * other_value / 2))
+    return {**scenario, figure.field: other_value}
 
 
-def _increase(value: Any, is_counted: bool) -> Any:
-    """A number, or each in a table, increased by a tenth; is_counted: rounded to whole numbers."""
+def _increase_by_tenth(value: Any, is_counted: bool) -> Any:
+    """A number, or a tuple of numbers, increased by a tenth; is_counted: to whole numbers."""
     if isinstance(value, tuple):
-        return tuple(_increase(part, is_counted) for part in value)
+        return tuple(_increase_by_tenth(number, is_counted) for number in value)
     return round(CHANGE * value) if is_counted else CHANGE * value
 
 
 def _is_numeric(value: Any) -> bool:
-    """Whether a fact is a number, or a table of numbers alone."""
+    """Whether the value of a fact is a number, or a tuple of numbers alone."""
     if isinstance(value, tuple):
         return all(_is_numeric(item) for item in value)
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -182,7 +182,7 @@ def skew_sentence(facts: Facts) -> str:
 def with_default_skew(row: Row) -> Row:
     """The row with the default expert skew in place of the one that was chosen for it."""
     scenario, against = (
-        {path: value for path, value in settings.items() if path != "experts.skew"}
+        {path: setting for path, setting in settings.items() if path != "experts.skew"}
         for settings in (row.scenario, row.against or {})
     )
     return replace(row, scenario=scenario, against=None if row.against is None else against)
@@ -208,7 +208,7 @@ class Made:
 
     @property
     def default_skew_text(self) -> str:
-        """Sentence with the errors of the supernode's seen rows at the default skew."""
+        """Sentence on the errors of CloudMatrix384's seen rows at the default expert skew."""
         return (
             f"With the default skew everywhere the seen rows of {SUPERNODE} would be "
             f"{100 * self.skew_mean:.0f} % off on average, {100 * self.skew_worst:.0f} % at worst."
@@ -220,7 +220,8 @@ class Made:
         return sum(figure.moves_rows for figure in self.figures)
 
     def tables(self) -> dict[str, list[dict[str, str]]]:
-        """Rows of three tables in words, by title: constants, rows left out, figures that count."""
+        """Three tables by title, as rows of texts by column: constants, rows left out of the fit,
+        and figures without a source that move a row."""
         return {
             "Which constants the rows identify": [
                 {"constant": span.name, "value": f"{span.value:g}",
@@ -279,10 +280,10 @@ def load_made() -> Made:
 
 
 def _rounded_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Fields of a record by name, with every finite float rounded to four figures."""
+    """The pairs (field, value) of a record as a dict, with finite floats to four figures."""
     return {
-        name: float(f"{value:.4g}") if isinstance(value, float) and math.isfinite(value) else value
-        for name, value in pairs
+        field: float(f"{value:.4g}") if isinstance(value, float) and math.isfinite(value) else value
+        for field, value in pairs
     }
 
 
@@ -303,30 +304,30 @@ def add_first_errors(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> lis
         answer = answer_row(row, facts)
         error = round(answer / row.value - 1.0, 6)
         new_entries[row.id] = First(float(f"{answer:.6g}"), error, commit, row.digest)
-    entries = {name: asdict(entry) for name, entry in {**stored_first, **new_entries}.items()}
+    entries = {row_id: asdict(entry) for row_id, entry in {**stored_first, **new_entries}.items()}
     write_text(path, FIRST_HEAD + tomli_w.dumps(entries))
-    return [{"id": name, **asdict(entry)} for name, entry in new_entries.items()]
+    return [{"id": row_id, **asdict(entry)} for row_id, entry in new_entries.items()]
 
 
 def clean_commit(root: Path) -> str:
     """Hash of a clone's commit; raises EvidenceError if its twin/ or data/ differ from it."""
-    changes = _git(root, "status", "--porcelain", "--untracked-files=all", "--", "twin", "data")
+    changes = _run_git(root, "status", "--porcelain", "--untracked-files=all", "--", "twin", "data")
     if changes:
         raise EvidenceError(
             "a first error belongs to a commit: commit the changes in twin/ and data/ first"
         )
-    return _git(root, "rev-parse", "HEAD")
+    return _run_git(root, "rev-parse", "HEAD")
 
 
-def _git(root: Path, *words: str) -> str:
-    """Output of a git command with these words in the clone `root`. Raises EvidenceError."""
+def _run_git(root: Path, *arguments: str) -> str:
+    """Output of git with these arguments in the clone `root`. Raises EvidenceError."""
     try:
-        result = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+        finished = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         raise EvidenceError("a first error needs the git clone whose commit answers") from None
-    return result.stdout.strip()
+    return finished.stdout.strip()
 
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
@@ -334,19 +335,21 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 
 
 def accuracy_table(rows: Rows, table: Table) -> str:
-    """Headlines by group of machines and a table of errors, as Markdown; table: formats rows."""
-    text = f"{skew_sentence(load_facts())} {load_made().default_skew_text}"
-    lines = [f"- {line}" for line in (*headlines(rows), now_text(rows), *coverage_texts(), text)]
-    return "\n".join([*lines, "", table(score_table(rows))])
+    """Markdown of sentences on judged rows and a table of their errors; table: formats rows."""
+    skew_text = f"{skew_sentence(load_facts())} {load_made().default_skew_text}"
+    sentences = (*headlines(rows), now_text(rows), *coverage_texts(), skew_text)
+    return "\n".join([*(f"- {text}" for text in sentences), "", table(score_table(rows))])
 
 
 def cross_table(rows: Rows, table: Table) -> str:
-    """Tables of constants, errors of rows left out, figures that move rows; table: formats rows."""
-    (_, constants), (_, errors), (counted_figures, figure_rows) = load_made().tables().items()
-    for row in (*constants, *figure_rows):
-        first_key = next(iter(row))
-        row[first_key] = f"`{row[first_key]}`"
-    return "\n\n".join([table(constants), table(errors), f"{counted_figures}:", table(figure_rows)])
+    """Markdown tables of constants, of errors of rows left out of the fit, and of figures that move
+    rows; rows: not used; table: formats rows."""
+    constant_rows, error_rows, figure_rows = (tables := load_made().tables()).values()
+    for table_row in (*constant_rows, *figure_rows):
+        first_column = next(iter(table_row))
+        table_row[first_column] = f"`{table_row[first_column]}`"
+    figures_text = f"{[*tables][2]}:\n\n{table(figure_rows)}"
+    return "\n\n".join([table(constant_rows), table(error_rows), figures_text])
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,14 +364,15 @@ class Ranking:
 
 
 def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) -> list[Ranking]:
-    """The twin's order of each published sweep of three rows or more; twin: its answers by row."""
+    """How the twin ranks each published sweep of layouts with three rows or more; twin: its answers
+    by row; published: the rows, by default all."""
     sweeps: dict[str, list[Row]] = {}
     for row in load_published() if published is None else published:
         if row.measure in SERVED and row.against is None and row.kind != "derived":
             settings = {key: value for key, value in row.scenario.items() if not _is_layout(key)}
             keys = [row.system, row.measure, row.unit, settings, dict(row.facts), dict(row.args)]
             sweeps.setdefault(json.dumps(keys, sort_keys=True), []).append(row)
-    results = []
+    found_rankings = []
     for rows in sweeps.values():
         if len(rows) < LEAST:
             continue
@@ -378,12 +382,12 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
             labels = tuple(fields()[path].label for path in layout_paths
                            if len({str(row.scenario.get(path)) for row in rows}) > 1)  # fmt: skip
             row_ids = tuple(row.id for row in rows)
-            results.append(Ranking(rows[0].system, rows[0].measure, row_ids, labels, tau))
-    return sorted(results, key=lambda r: (-len(r.rows), r.system, r.measure))
+            found_rankings.append(Ranking(rows[0].system, rows[0].measure, row_ids, labels, tau))
+    return sorted(found_rankings, key=lambda r: (-len(r.rows), r.system, r.measure))
 
 
 def _is_layout(path: str) -> bool:
-    """Whether a field is one that a deployment chooses."""
+    """Whether the path of a field is in LAYOUT, or below one there: a deployment chooses it."""
     return any(path == layout_path or path.startswith(f"{layout_path}.") for layout_path in LAYOUT)
 
 
@@ -394,7 +398,7 @@ def kendall_tau(figures: Sequence[float], other_figures: Sequence[float]) -> flo
 
 
 def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The published sweeps with Kendall's tau, as rows of a table; answers: the judged rows."""
+    """Table of published sweeps with Kendall's tau, as texts by column; answers: judged rows."""
     return [
         {"Published sweep": f"{ranking.system}, {ranking.measure.replace('.', ' ')}",
          "What differs": ", ".join(ranking.differ), "Points": str(len(ranking.rows)),
@@ -404,5 +408,5 @@ def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def rankings_table(rows: Rows, table: Table) -> str:
-    """Table of published sweeps with Kendall's tau; rows: judged ones; table: formats rows."""
+    """Markdown of `ranking_table`; rows: judged ones; table: formats rows as Markdown."""
     return table(ranking_table(rows))

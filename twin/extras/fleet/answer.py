@@ -59,7 +59,7 @@ class Served:
         return self.observed.tpot[~np.isnan(self.observed.tpot)]
 
     def hourly_sums(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:
-        """Sums by hour of the fleet's time, f8[hours] each; the run begins at its second `begin_s`:
+        """Sums by hour of the fleet, f8[hours] each, of a run that begins at its second `begin_s`:
         'requests' (arrivals), 'finished', 'met' (finished within the SLO), 'tpot_s' (s), 'answers'
         (finished requests that have a TPOT). hour_s: length of an hour; hours: their number."""
         whole_run = Observed(
@@ -77,17 +77,16 @@ class Served:
             "tpot_s": (finish_s[has_tpot], whole_run.tpot[has_tpot]),
         }  # fmt: skip
         return {
-            name: np.bincount(
+            quantity: np.bincount(
                 np.minimum((begin_s + times_s) / hour_s, hours - 1).astype(np.int64), weights,
                 minlength=hours,
             ).astype(np.float64)
-            for name, (times_s, weights) in times_and_weights.items()
+            for quantity, (times_s, weights) in times_and_weights.items()
         }  # fmt: skip
 
 
 def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
-    """Figures of a fleet by the keys of a run's summary; runs: (number of supernodes, their run);
-    steady_s: seconds after the warm-up."""
+    """Figures by the keys of a summary over `steady_s` s; runs: (number of supernodes, run)."""
     sums = {key: _weighted_sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met_count = sum(count * run.observed.met_count for count, run in runs)
     tokens_per_s, mean_npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
@@ -115,11 +114,10 @@ def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[
 
 
 def _weighted_sum(figures: Sequence[tuple[int, float | None]]) -> float | None:
-    """Sum over all supernodes of figures (number of supernodes, figure of each); None if one of
-    these has no figure."""
-    if any(value is None for _, value in figures):
+    """Sum of figures (number of supernodes, figure of each); None if one has no figure."""
+    if any(figure is None for _, figure in figures):
         return None
-    return sum(count * value for count, value in figures if value is not None)
+    return sum(count * figure for count, figure in figures if figure is not None)
 
 
 def merged_percentiles(
@@ -130,25 +128,23 @@ def merged_percentiles(
 
     >>> merged_percentiles([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
     1.0"""
-    values = np.concatenate([np.zeros(0), *(sample for _, sample in counted)])
-    if not values.size:
-        return mean_and_percentiles(values, prefix)
+    sorted_values = np.concatenate([np.zeros(0), *(sample for _, sample in counted)])
+    if not sorted_values.size:
+        return mean_and_percentiles(sorted_values, prefix)
     copies = np.concatenate([np.full(sample.size, count) for count, sample in counted])
-    order = np.argsort(values, kind="stable")
-    values, count_up_to = values[order], np.cumsum(copies[order])
+    order = np.argsort(sorted_values, kind="stable")
+    sorted_values, count_up_to = sorted_values[order], np.cumsum(copies[order])
     positions = (count_up_to[-1] - 1) * (np.array(PERCENTILES) / 100)
     lower_rank = np.floor(positions)
     low_values, high_values = (
-        values[np.searchsorted(count_up_to, np.minimum(rank, count_up_to[-1] - 1), "right")]
+        sorted_values[np.searchsorted(count_up_to, np.minimum(rank, count_up_to[-1] - 1), "right")]
         for rank in (lower_rank, lower_rank + 1)
     )
     fraction, gap = positions - lower_rank, high_values - low_values
     percentiles = np.where(
         fraction < 0.5, low_values + gap * fraction, high_values - gap * (1.0 - fraction)
     )
-    mean_value = sum(count * float(sample.sum()) for count, sample in counted) / int(
-        count_up_to[-1]
-    )
+    mean_value = sum(n * float(sample.sum()) for n, sample in counted) / int(count_up_to[-1])
     keys = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
     return dict(zip(keys, [mean_value, *map(float, percentiles)], strict=True))
 
@@ -221,8 +217,7 @@ def run_finder(
     with the finished share and {"runs": finished ones}."""
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
-        """Yield the run of each scenario, in their order; simulates those that are not stored, and
-        reports the finished share."""
+        """Yield the run of each scenario in order; simulates those not stored, reports progress."""
         run_rows = run_points(runner, [Point((), scenario) for scenario in scenarios])
         for done_count, (scenario, row) in enumerate(zip(scenarios, run_rows, strict=True), 1):
             assert row is not None
@@ -312,9 +307,9 @@ def _runs_of_spans(spans: Spans, runs: Mapping[str, Served]) -> list[tuple[int, 
 def _hourly_figures(
     runs: Sequence[tuple[float, Served]], hour_s: float, hours: int
 ) -> dict[str, Any]:
-    """Figures of a supernode by hour, from its runs (begin s, run): requests per second, mean TPOT
-    (s), share of finished requests within the SLO, the last two None where nothing finished.
-    hour_s: length of an hour; hours: their number."""
+    """Figures of a supernode in each of `hours` hours of `hour_s` s, from its runs (begin s, run):
+    requests per second, mean TPOT (s), share of finished requests within the SLO; the last two are
+    None where nothing finished."""
     run_sums = [run.hourly_sums(begin_s, hour_s, hours) for begin_s, run in runs]
     totals = {name: sum((sums[name] for sums in run_sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip

@@ -279,7 +279,7 @@ def spans_of(
     for at_s, k in sorted((gap[0], k) for k, unit in enumerate(layout.units) for gap in unit.lost):
         begin_s = max([back_s for _, back_s in layout.units[k].lost if back_s < at_s], default=0.0)
         span = builder.span(k, begin_s, at_s)
-        if (restarted := requests_left(span.scenario)) is None:
+        if (unfinished := requests_left(span.scenario)) is None:
             return Spans(layout, [span])
         # They are spread over those that take the share of the lost one.
         span_index = int(layout.span_at(at_s))
@@ -287,8 +287,8 @@ def spans_of(
         added_per_s = layout.region_rate @ added_shares
         total_per_s = added_per_s @ [unit.count for unit in layout.units]
         end_s = min(at_s + fleet.resend_s, float(layout.edges[span_index + 1]))
-        restarts_per_s = restarted * added_per_s / (total_per_s * (end_s - at_s))
-        layout.bursts.append(Burst(at_s, end_s, restarted, restarts_per_s))
+        restarts_per_s = unfinished * added_per_s / (total_per_s * (end_s - at_s))
+        layout.bursts.append(Burst(at_s, end_s, unfinished, restarts_per_s))
     for k, unit in enumerate(layout.units):
         if unit.tenants == ():
             continue
@@ -344,15 +344,14 @@ class _SpanBuilder:
         """Fields of `workload` in a span of unit number u that differ from the whole fleet's."""
         layout, workload = self.layout, self.layout.traffic.workload
         region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
-        same_clock = len({layout.regions[region] for region in region_indices}) == 1
-        scaled_profile = (
-            self._scaled_profile(u, int(region_indices[0]), begin_s, end_s) if same_clock else None
-        )
+        same_clock = len({layout.regions[index] for index in region_indices}) == 1
+        region = int(region_indices[0])
+        scaled_profile = self._scaled_profile(u, region, begin_s, end_s) if same_clock else None
         mean_per_s, profile = scaled_profile or self._table_profile(u, begin_s, end_s)
         drawn_share = float(layout.region_rate @ layout.whole[:, u]) / workload.rate_req_per_s
         taken_share = 1.0
         if self.fleet.router == "round_robin":
-            taken_share = float(layout.whole[region_indices[0], u])
+            taken_share = float(layout.whole[region, u])
             drawn_share /= taken_share
         stream_fields = _thinned_stream(workload.arrivals, workload.cv, drawn_share, taken_share)
         return {"rate_req_per_s": mean_per_s, "profile": profile} | stream_fields
@@ -386,9 +385,7 @@ class _SpanBuilder:
         layout, profile = self.layout, self.layout.traffic.workload.profile
         changes_s = [piece.at_s for piece in profile.pieces]
         changes_s += [profile.at_s, profile.at_s + profile.lasts_s]
-        edges_s = self._load_edges(
-            u, begin_s, end_s, {*self._minutes_s(begin_s, end_s), *changes_s}
-        )
+        edges_s = self._load_edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *changes_s})
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
         unit_shares = layout.share[layout.span_at(middle_s), :, u]
         region_per_s = layout.req_per_s_by_region(middle_s, self.facts).T * unit_shares
@@ -408,18 +405,14 @@ class _SpanBuilder:
     def _load_edges(
         self, unit_index: int, begin_s: float, end_s: float, other_times_s: Iterable[float]
     ) -> np.ndarray:
-        """Times f8[n] (s) at which a unit's load may change, with ends and `other_times_s`."""
+        """Times f8[n] (s) at which a unit's load may change: also both ends, `other_times_s`."""
         inner_s = {*self.layout.edges.tolist(), *other_times_s}
         for burst in self.layout.bursts:
             if burst.rate[unit_index]:
-                inner_s |= {
-                    burst.begin_s,
-                    burst.end_s,
-                    *self._minutes_s(burst.begin_s, burst.end_s),
-                }
+                inner_s |= {burst.begin_s, burst.end_s, *self._minutes(burst.begin_s, burst.end_s)}
         return np.array([begin_s, *sorted(t for t in inner_s if begin_s < t < end_s), end_s])
 
-    def _minutes_s(self, begin_s: float, end_s: float) -> list[float]:
+    def _minutes(self, begin_s: float, end_s: float) -> list[float]:
         """Times (s) in [begin_s, end_s) that are multiples of 1/1,440 of the traffic's day, or of
         the run without a daily profile."""
         traffic = self.layout.traffic

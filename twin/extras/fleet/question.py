@@ -148,11 +148,9 @@ def _disagreements(fleet: Fleet) -> list[str]:
         sentences.append("sticky = tenant needs no lost supernodes: a run's tenants cannot change")
     regions_apart = {region.name for region in fleet.regions} if len(fleet.regions) > 1 else set()
     if regions_apart and "" in served_regions and (fleet.router == "round_robin" or is_by_tenant):
-        routing_text = (
-            "router = round_robin" if fleet.router == "round_robin" else "sticky = tenant"
-        )
+        setting = "router = round_robin" if fleet.router == "round_robin" else "sticky = tenant"
         sentences.append(
-            f"{routing_text} needs supernodes of one region each: name the region of each kind"
+            f"{setting} needs supernodes of one region each: name the region of each kind"
         )
     for i, row in enumerate(fleet.lost):
         if row.kind not in kind_of:

@@ -34,8 +34,8 @@ CAPTURED = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
-    """One kind of instance, in ranks (dies or GPUs)."""
+class InstanceKind:
+    """What engines need to know of a kind of instance, in ranks (dies)."""
 
     role: str
     instances: int
@@ -54,7 +54,7 @@ class Worker:
 
     @property
     def data_parallel(self) -> int:
-        """Number of data-parallel ranks of an instance."""
+        """Number of data-parallel ranks of an instance: each serves requests of its own."""
         return self.ranks // (self.tensor_parallel * self.prefill_cp * self.stages)
 
     @property
@@ -74,16 +74,18 @@ class Worker:
         return sorted({request_tokens * max(1, round(requests * k / 16)) for k in range(1, 17)})
 
 
-def instance_kinds(s: Scenario, facts: Facts) -> list[Worker]:
-    """Kinds of instances of a deployment. Raises LaunchError if ranks do not fill nodes."""
+def instance_kinds(s: Scenario, facts: Facts) -> list[InstanceKind]:
+    """One kind of instance for each pool. Raises LaunchError if its ranks do not fill nodes."""
     has_experts = "experts" in load_shape(facts, s.deployment.model).stages
-    pools = pools_by_role(s).values()
-    return [_worker(s, p, load_chip(facts, p.chip).dies_per_npu, has_experts) for p in pools]
+    return [
+        _instance_kind(s, pool, load_chip(facts, pool.chip).dies_per_npu, has_experts)
+        for pool in pools_by_role(s).values()
+    ]
 
 
-def _worker(s: Scenario, pool: Pool, dies: int, has_experts: bool) -> Worker:
-    """Launch sizes of one pool's engine: ranks, nodes, degrees of parallelism; dies: of an NPU;
-    has_experts: whether the model has routed ones. Raises LaunchError."""
+def _instance_kind(s: Scenario, pool: Pool, dies: int, has_experts: bool) -> InstanceKind:
+    """What engines need to know of a pool's instances: ranks, nodes, degrees of parallelism; dies:
+    of an NPU; has_experts: whether the model has routed experts. Raises LaunchError."""
     deployment, ranks, node_ranks = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
     if ranks > node_ranks and ranks % node_ranks:
         raise LaunchError(
@@ -110,9 +112,9 @@ def _worker(s: Scenario, pool: Pool, dies: int, has_experts: bool) -> Worker:
             f"{numbered(tp_dies * prefill_cp, 'die')} that share a prompt do not divide the "
             f"{ranks} of a {pool.role} instance: take {math.gcd(tp_dies * prefill_cp, ranks)}"
         )
-    return Worker(pool.role, pool.instances, ranks, -(-ranks // node_ranks), tp_dies, sequences,
-                  tokens, draft_tokens, has_experts, pool.precision.weights, pool.own.experts_tp,
-                  pool.own.pp_stages, prefill_cp, decode_cp)  # fmt: skip
+    return InstanceKind(pool.role, pool.instances, ranks, -(-ranks // node_ranks), tp_dies,
+                        sequences, tokens, draft_tokens, has_experts, pool.precision.weights,
+                        pool.own.experts_tp, pool.own.pp_stages, prefill_cp, decode_cp)  # fmt: skip
 
 
 def rebalances_experts(s: Scenario) -> bool:
@@ -121,7 +123,7 @@ def rebalances_experts(s: Scenario) -> bool:
 
 
 def settings_left_out(s: Scenario, has_experts: bool) -> list[str]:
-    """Sentences on settings of a scenario that launch files lack, with what happens instead."""
+    """Sentences on settings that launch files cannot express, each with what happens instead."""
     deployment, pool_of = s.deployment, pools_by_role(s)
     colocated = deployment.colocated if "colocated" in pool_of else None
     prefill = pool_of.get("prefill")
@@ -169,8 +171,8 @@ def settings_left_out(s: Scenario, has_experts: bool) -> list[str]:
     return [sentence for sentence, applies in applies_of.items() if applies]
 
 
-def start_check(s: Scenario, facts: Facts, kinds: list[Worker], engine: str) -> list[str]:
-    """Sentences on a die's memory and captured graphs by pool, and on ports. Raises ValueError."""
+def start_check(s: Scenario, facts: Facts, kinds: list[InstanceKind], engine: str) -> list[str]:
+    """Sentences to check before a start: memory of a die, graphs, ports. Raises ValueError."""
     costs, notes = assemble(s, facts).costs, []
     for worker in kinds:
         memory = getattr(costs, f"{worker.role}_role").memory
@@ -219,7 +221,7 @@ set -euo pipefail
 
 
 def command_words(options: Mapping[str, Value]) -> list[str]:
-    """Options as words of a command line; those that are False are left out."""
+    """Words of a command line: False leaves an option out, True gives it no value, else one."""
     words: list[str] = []
     for flag, value in options.items():
         if value is False:
@@ -230,8 +232,8 @@ def command_words(options: Mapping[str, Value]) -> list[str]:
     return words
 
 
-def _launch_script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
-    """A script of a command, an option per line; words with $ are expanded, others quoted."""
+def _launch_script(worker: InstanceKind, command: str, options: Mapping[str, Value]) -> str:
+    """Text of a shell script: the command, an option per line; words with $ stay unquoted."""
 
     def quoted(word: str) -> str:
         """A word quoted for the shell; @INSTANCE@ in JSON becomes the instance's number."""
@@ -246,8 +248,8 @@ def _launch_script(worker: Worker, command: str, options: Mapping[str, Value]) -
     return head + " \\\n  ".join([command, *filter(None, lines)]) + "\n"
 
 
-def vllm_scripts(s: Scenario, kinds: list[Worker], _family: str) -> dict[str, str]:
-    """Scripts by file name: for each pool `vllm serve` on every node of an instance."""
+def vllm_scripts(s: Scenario, kinds: list[InstanceKind], _family: str) -> dict[str, str]:
+    """Scripts by file name, one for each kind of instance: `vllm serve` on one of its nodes."""
     script_of, is_balancing = {}, rebalances_experts(s)
     has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
     degrees = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in kinds}
@@ -293,15 +295,18 @@ def vllm_scripts(s: Scenario, kinds: list[Worker], _family: str) -> dict[str, st
             },
         }  # fmt: skip
         has_flash_comm = w.role == "colocated" and s.deployment.optimisations.flash_comm
-        variable = "export VLLM_ASCEND_ENABLE_FLASHCOMM1=1\n"
-        command = variable * (has_flash_comm and w.tensor_parallel > 1) + f'vllm serve "{MODEL}"'
+        command = f'vllm serve "{MODEL}"'
+        if has_flash_comm and w.tensor_parallel > 1:
+            command = f"export VLLM_ASCEND_ENABLE_FLASHCOMM1=1\n{command}"
         script_of[f"{w.role}.sh"] = _launch_script(w, command, options)
     return script_of
 
 
-def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> dict[str, Value]:
-    """Options of `sglang.launch_server` on one node of an instance `w`; family: of chips, "ascend"
-    or "nvidia"; disaggregated: whether prefill and decode are apart."""
+def sglang_options(
+    s: Scenario, w: InstanceKind, family: str, disaggregated: bool
+) -> dict[str, Value]:
+    """Options of `sglang.launch_server`, with False for those left out, on a node of instances
+    `w`; family: of chips, "ascend" or "nvidia"; disaggregated: prefill and decode are apart."""
     is_ascend, is_prefill, deployment = family == "ascend", w.role == "prefill", s.deployment
     stage_ranks, is_colocated = w.ranks // w.stages, w.role == "colocated"
     mixed = deployment.colocated
@@ -351,24 +356,20 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     }  # fmt: skip
 
 
-def sglang_scripts(s: Scenario, kinds: list[Worker], family: str) -> dict[str, str]:
-    """Scripts by file name: for each pool `sglang.launch_server` on every node of an instance."""
+def sglang_scripts(s: Scenario, kinds: list[InstanceKind], family: str) -> dict[str, str]:
+    """Scripts by file name, one for each kind: `sglang.launch_server` on a node of an instance."""
     command = "python3 -m sglang.launch_server"
-    return {
-        f"{w.role}.sh": _launch_script(w, command, sglang_options(s, w, family, len(kinds) > 1))
-        for w in kinds
-    }
+    all_options = {w: sglang_options(s, w, family, len(kinds) > 1) for w in kinds}
+    return {f"{w.role}.sh": _launch_script(w, command, all_options[w]) for w in kinds}
 
 
-def dynamo_manifest(s: Scenario, kinds: list[Worker], family: str) -> dict[str, str]:
-    """Text by file name: a manifest for `kubectl apply -f`; its operator adds rank and address."""
+def dynamo_manifest(s: Scenario, kinds: list[InstanceKind], family: str) -> dict[str, str]:
+    """A manifest for `kubectl apply -f` by file name; Dynamo adds ranks and addresses to it."""
     own_options = ("--dist-init-addr", "--nnodes", "--node-rank")
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
     for worker in kinds:
         options = sglang_options(s, worker, family, len(kinds) > 1)
-        args = command_words(
-            {key: value for key, value in options.items() if key not in own_options}
-        )
+        arguments = command_words({f: options[f] for f in options if f not in own_options})
         services[worker.role] = {
             "componentType": "worker", "replicas": worker.instances,
             "multinode": {"nodeCount": worker.nodes},
@@ -376,7 +377,7 @@ def dynamo_manifest(s: Scenario, kinds: list[Worker], family: str) -> dict[str, 
             "extraPodSpec": {"mainContainer": {
                 "image": "your-registry/sglang-runtime:your-tag",
                 "command": ["python3", "-m", "dynamo.sglang"],
-                "args": ["/model" if word == MODEL else word for word in args],
+                "args": ["/model" if word == MODEL else word for word in arguments],
             }},
         }  # fmt: skip
     manifest = {
@@ -386,7 +387,7 @@ def dynamo_manifest(s: Scenario, kinds: list[Worker], family: str) -> dict[str, 
     return {"deploy.json": json.dumps(manifest, indent=2) + "\n"}
 
 
-Write = Callable[[Scenario, list[Worker], str], dict[str, str]]
+Write = Callable[[Scenario, list[InstanceKind], str], dict[str, str]]
 # Chip families of each engine, and the function that writes its files.
 ENGINES: dict[str, tuple[tuple[str, ...], Write]] = {
     "vllm-ascend": (("ascend",), vllm_scripts), "sglang": (("ascend", "nvidia"), sglang_scripts),
@@ -443,11 +444,11 @@ def launch(
     if folder is not None:
         if not folder.is_dir():
             raise typer.BadParameter(f"{folder} is no folder to write to")
-        for name, text in output.files.items():
-            write_text(folder / name, text)
+        for name, file_text in output.files.items():
+            write_text(folder / name, file_text)
     end_with_json(asdict(output), as_json)
-    for name, text in output.files.items():
-        out.print(escape(f"wrote {folder / name}" if folder else f"# {name}\n{text}"),
+    for name, file_text in output.files.items():
+        out.print(escape(f"wrote {folder / name}" if folder else f"# {name}\n{file_text}"),
                   soft_wrap=True, highlight=False)  # fmt: skip
     for title, sentences in (("Not expressed", output.left_out), ("Start check", output.checks)):
         out.print(title, style="bold")

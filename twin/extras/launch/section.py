@@ -33,11 +33,11 @@ def draw_launch_files(draft: Scenario) -> None:
 
 
 def tar_bytes(launch: Launch) -> bytes:
-    """The launch files as the bytes of a tar archive; the same bytes for the same files."""
+    """Bytes of a tar archive of the launch files; the same for the same files."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, text in launch.files.items():
-            member, contents = tarfile.TarInfo(name), text.encode()
+        for file_name, file_text in launch.files.items():
+            member, contents = tarfile.TarInfo(file_name), file_text.encode()
             member.size, member.mode = len(contents), 0o755
             archive.addfile(member, io.BytesIO(contents))
     return buffer.getvalue()

@@ -65,23 +65,17 @@ class Family:
 
 FAMILIES = {
     "deepseek_v2": Family("mla"),
-    "deepseek_v3": Family("mla", router="noaux_tc"),
-    "kimi_k2": Family("mla", router="noaux_tc"),
-    "deepseek_v32": Family("mla", router="noaux_tc"),
-    "glm_moe_dsa": Family("mla", router="noaux_tc"),
-    "deepseek_v4": Family("shared_kv"),
-    "qwen3_moe": Family("gqa"),
-    "qwen2_moe": Family("gqa"),
+    **dict.fromkeys(("deepseek_v3", "kimi_k2", "deepseek_v32", "glm_moe_dsa"),
+                    Family("mla", router="noaux_tc")),
+    "deepseek_v4": Family("shared_kv"), "qwen3_moe": Family("gqa"), "qwen2_moe": Family("gqa"),
     "glm4_moe": Family("gqa", router="noaux_tc"),
     "mixtral": Family("gqa", width="intermediate_size"),
     "minimax_m2": Family("gqa", width="intermediate_size", drafting="num_mtp_modules", norm_sums=1),
     "gpt_oss": Family("gqa", width="intermediate_size", windows=True),
     "qwen3_next": Family("gated_gqa", linear="gated_deltanet"),
     "kimi_linear": Family("mla", linear="kda"),
-    "llama": Family("gqa", experts=False),
-    "qwen2": Family("gqa", experts=False),
-    "qwen3": Family("gqa", experts=False),
-}
+    **dict.fromkeys(("llama", "qwen2", "qwen3"), Family("gqa", experts=False)),
+}  # fmt: skip
 
 
 class ConfigError(ValueError):
@@ -98,7 +92,7 @@ class ImportedModel:
     @property
     def shape(self) -> Shape:
         """The model's Shape (its dimensions and counts) of these figures."""
-        return Shape(**{name: fact.value for name, fact in self.figures.items()})
+        return Shape(**{field: fact.value for field, fact in self.figures.items()})
 
     @property
     def toml(self) -> str:
@@ -106,8 +100,7 @@ class ImportedModel:
         fact_keys = ("value", "unit", "source", "mark", "note")
         table_by_field = {
             name: {key: getattr(fact, key) for key in fact_keys if key != "note" or fact.note}
-            for name, fact in self.figures.items()
-        }
+            for name, fact in self.figures.items()}  # fmt: skip
         comment = "# Shape of a model, made by `python -m twin import-model`; all sizes are counts."
         return f"{comment}\n\n{tomli_w.dumps(table_by_field)}"
 
@@ -155,8 +148,7 @@ class _Config:
         self.family = FAMILIES[self.named]
 
     def shape_facts(self, title: str) -> dict[str, Fact]:
-        """Facts of the model `title` by field of Shape, without those its family lacks. Raises
-        ConfigError."""
+        """Facts of the model `title`, by those fields of Shape that it has. Raises ConfigError."""
         self._refuse_unsupported()
         attention_readers = {"mla": self._mla_facts, "shared_kv": self._compressed_facts}
         facts = {"title": Fact(title, "", f"name given to {self.file}", "e")}
@@ -328,7 +320,7 @@ class _Config:
 
     def _first_of(self, *names: str) -> str:
         """The first of these field names that the config has; if it has none, the first name."""
-        return next((name for name in names if self.table.get(name) is not None), names[0])
+        return next((key for key in names if self.table.get(key) is not None), names[0])
 
     def _most_nodes(self, top_k: int) -> Fact:
         """Fact of the most nodes that the experts of a token may be on, as each group of experts is
@@ -373,13 +365,13 @@ class _Config:
     def _count(self, name: str, low: int = 1, absent: int | None = None) -> Fact:
         """Fact of the config's field `name`, a whole number of `low` or more; absent: its value if
         the config lacks it (None: it must be there). Raises ConfigError."""
-        value = self.table.get(name)
-        if value is None and absent is not None:
+        entry = self.table.get(name)
+        if entry is None and absent is not None:
             return self._derive(absent, f"{self.file} has no {name}")
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= SIZE_MAX:
-            problem = "is missing" if value is None else f"is {str(value)[:40]!r}"
+        if isinstance(entry, bool) or not isinstance(entry, int) or not low <= entry <= SIZE_MAX:
+            problem = "is missing" if entry is None else f"is {str(entry)[:40]!r}"
             self._fail(name, f"{problem}: it must be a whole number, {low} or more")
-        return Fact(value, "", f"{name} of {self.file}", "a")
+        return Fact(entry, "", f"{name} of {self.file}", "a")
 
     def _derive(self, value: int | str, source: str) -> Fact:
         """A fact that follows from other fields of the config (mark d); source: their names."""
@@ -387,8 +379,8 @@ class _Config:
 
     def _fail(self, name: str, problem: str) -> NoReturn:
         """Raise ConfigError with the field, its value and the problem, like 'must be 1'."""
-        value = self.table.get(name)
-        value_text = "" if value is None or problem.startswith("is ") else f" = {str(value)[:40]}"
+        entry = self.table.get(name)
+        value_text = "" if entry is None or problem.startswith("is ") else f" = {str(entry)[:40]}"
         raise ConfigError(f"{self.file}: {name}{value_text} {problem}")
 
 

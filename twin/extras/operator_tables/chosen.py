@@ -67,7 +67,7 @@ def choose_tables(fits: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     ]  # fmt: skip
     engine_fits += [replace(fit, operator="fused_gqa") for fit in engine_fits if _is_compiled(fit)]
     best_by_key: dict[tuple[int, str, str], Fitted] = {}
-    for fit in sorted(filter(_is_good_enough, engine_fits), key=_preference):
+    for fit in sorted(filter(_is_good_enough, engine_fits), key=_preference_key):
         network = fit.part if fit.operator in APART or fit.part == "host" else ""
         best_by_key.setdefault((ORDER.index(fit.operator), fit.format, network), fit)
     fused_names = {fit.name for fit in best_by_key.values() if fit.operator == "fused"}
@@ -96,7 +96,7 @@ def _is_good_enough(fit: Fitted) -> bool:
     return fit.operator in ORDER and fit.mean <= error_max and is_high_enough
 
 
-def _preference(fit: Fitted) -> tuple[object, ...]:
+def _preference_key(fit: Fitted) -> tuple[object, ...]:
     """Sort key of fits: preferred engine first, kernel of spread experts, newest release, rows."""
     engine, _, release = fit.engine.partition(" ")
     newest_first = tuple(-int(number) for number in re.findall(r"\d+", release))
@@ -130,7 +130,7 @@ def chip_toml(fits: Iterable[Fitted], source: str, links: Mapping[str, float] | 
     toml_tables += [_host_toml(fit, source) for fit in fits if fit.part == "host"]
     lines_of = {key: _exchange_lines(fits, network, source, (links or {}).get(key, 0.0))
             for network, key in NETWORKS.items()}  # fmt: skip
-    exchanges = [f"[operators.exchange.{key}]\n{text}" for key, text in lines_of.items() if text]
+    exchanges = [f"[operators.exchange.{key}]\n{lines}" for key, lines in lines_of.items() if lines]
     link = (links or {}).get("inside", 0.0)
     for operator in COLLECTIVES:
         if link and (operator_fits := [fit for fit in fits if fit.operator == operator]):
@@ -142,7 +142,7 @@ def _host_toml(fit: Fitted, source: str) -> str:
     """TOML of the host's time (us) for a part of a layer that is launched kernel by kernel (HOSTS);
     source: where the tables are."""
     origin = {"source": f"{source}: {fit.name}", "mark": "d"}
-    lines = [_toml("host", round(1e6 * fit.facts["host"]), "us", origin),
+    lines = [_fact_line("host", round(1e6 * fit.facts["host"]), "us", origin),
             _held_back_line("held_back", fit, origin)]  # fmt: skip
     return "\n".join((f"[operators.eager.{HOSTS[fit.operator]}]", *lines))
 
@@ -151,7 +151,7 @@ def _collective_toml(tables: list[Fitted], source: str, link: float) -> str:
     """TOML of collectives inside a node, with an entry for each number of dies: start (us) and % of
     the link's rate, for small and large messages; tables: a fit for each number of dies; source:
     where the tables are; link: GB/s of a die."""
-    name, sizes_text = COLLECTIVES[tables[0].operator]
+    collective, sizes_text = COLLECTIVES[tables[0].operator]
     tables = sorted(tables, key=lambda fit: int(fit.part.split()[0]))
     engines = ", ".join(dict.fromkeys(fit.engine for fit in tables))
     origin = {"source": f"{source}: {sizes_text}, {engines}", "mark": "d"}
@@ -162,15 +162,15 @@ def _collective_toml(tables: list[Fitted], source: str, link: float) -> str:
     rate_percents = [round(1e-7 * fit["rate"] / link, 1) for fit in facts_of]
     large_percents = [round(1e-7 * fit["rate"] * (1.0 + fit["gain"]) / link, 1) for fit in facts_of]
     lines = [
-        _toml("dies", [int(fit.part.split()[0]) for fit in tables], "", origin),
-        _toml("start", starts_us, "us", origin),
-        _toml("rate", rate_percents, "%", rate_origin),
-        _toml("large_start", large_starts_us, "us", origin),
-        _toml("large_rate", large_percents, "%", rate_origin),
-        _toml("held_back", round(100 * max(fit.mean for fit in tables), 1), "%",
+        _fact_line("dies", [int(fit.part.split()[0]) for fit in tables], "", origin),
+        _fact_line("start", starts_us, "us", origin),
+        _fact_line("rate", rate_percents, "%", rate_origin),
+        _fact_line("large_start", large_starts_us, "us", origin),
+        _fact_line("large_rate", large_percents, "%", rate_origin),
+        _fact_line("held_back", round(100 * max(fit.mean for fit in tables), 1), "%",
               origin | {"note": "the worst mean of these"}),
     ]  # fmt: skip
-    return "\n".join((f"[operators.collective.{name}]", *lines))
+    return "\n".join((f"[operators.collective.{collective}]", *lines))
 
 
 def _exchange_lines(
@@ -186,11 +186,9 @@ def _exchange_lines(
         origin = {"source": f"{source}: {fit.name}", "mark": "d"}
         gb_per_s = fit.facts["rate"] / 1e9
         rate_origin = origin | {"note": f"{gb_per_s:.0f} of {link:g} GB/s"}
-        lines += [
-            _toml(f"{phase}_start", round(1e6 * fit.facts["start"], 1), "us", origin),
-            _toml(f"{phase}_rate", round(100 * gb_per_s / link, 1), "%", rate_origin),
-            _held_back_line(f"{phase}_held_back", fit, origin),
-        ]
+        lines += [_fact_line(f"{phase}_start", round(1e6 * fit.facts["start"], 1), "us", origin),
+                  _fact_line(f"{phase}_rate", round(100 * gb_per_s / link, 1), "%", rate_origin),
+                  _held_back_line(f"{phase}_held_back", fit, origin)]  # fmt: skip
     return "\n".join(lines)
 
 
@@ -202,27 +200,25 @@ def _op_toml(fit: Fitted, source: str, table: str = "operators", mla_only: bool 
     format_name = "8bit" if is_of_kv and fit.format != "bf16" else fit.format
     origin = {"source": f"{source}: {fit.name}", "mark": "d"}
     lines = [
-        _toml(fact, round(factor * fit.facts[fact], digits), unit, origin)
+        _fact_line(fact, round(factor * fit.facts[fact], digits), unit, origin)
         for fact, (factor, digits, unit) in FACTS.items()
         # The start of some is the host's (`eager`).
         if fact in fit.facts and not (fact == "start" and operator_name in ("contiguous", "sparse"))
     ]
     if "edge" in fit.facts or "power" in fit.facts:
-        lines.append(_toml("peak", fit.part.removeprefix("computed in "), "", origin))
+        lines.append(_fact_line("peak", fit.part.removeprefix("computed in "), "", origin))
         if operator_name == "sparse":  # heads that are computed together
-            lines.append(_toml("tile_small", int(fit.facts["tile_small"]), "heads", origin))
+            lines.append(_fact_line("tile_small", int(fit.facts["tile_small"]), "heads", origin))
     else:
-        tile_rows = [int(fit.facts[key]) for key in TILES]
+        tile_rows = [int(fit.facts[tile_name]) for tile_name in TILES]
         has_tiles = tile_rows[1] > 1  # else it computes no more than its rows
         if has_tiles or table != "operators":  # a library says what replaces other tiles
-            lines += [
-                _toml(key, tile * has_tiles, "rows", origin)
-                for key, tile in zip(TILES, tile_rows, strict=True)
-            ]
+            lines += [_fact_line(tile_name, tile * has_tiles, "rows", origin)
+                      for tile_name, tile in zip(TILES, tile_rows, strict=True)]  # fmt: skip
     if mla_only:
-        lines.append(_toml("serves", "mla", "", SERVED))
+        lines.append(_fact_line("serves", "mla", "", SERVED))
     elif operator_name == "fused" and table != "operators":
-        lines.append(_toml("serves", "all", "", origin))
+        lines.append(_fact_line("serves", "all", "", origin))
     lines.append(_held_back_line("held_back", fit, origin))
     return "\n".join((f"[{table}.{operator_name}.{format_name}]", *lines))
 
@@ -230,13 +226,13 @@ def _op_toml(fit: Fitted, source: str, table: str = "operators", mla_only: bool 
 def _held_back_line(name: str, fit: Fitted, origin: dict[str, str]) -> str:
     """TOML line of the mean error (%) on rows left out of the fit; origin: source and mark."""
     note = f"of {fit.held:,} of {fit.rows:,} rows; {100 * fit.worst:.0f} % at worst"
-    return _toml(name, round(100 * fit.mean, 1), "%", origin | {"note": note})
+    return _fact_line(name, round(100 * fit.mean, 1), "%", origin | {"note": note})
 
 
-def _toml(name: str, value: object, unit: str, origin: dict[str, str]) -> str:
+def _fact_line(name: str, value: object, unit: str, origin: dict[str, str]) -> str:
     """TOML line of a fact: value, unit, and the entries of `origin`, as source and mark."""
     entries = {"value": value, "unit": unit, **origin}
-    inline_table = ", ".join(f"{key} = {json.dumps(entry)}" for key, entry in entries.items())
+    inline_table = ", ".join(f"{field} = {json.dumps(entry)}" for field, entry in entries.items())
     return f"{name} = {{ {inline_table} }}"
 
 

@@ -83,15 +83,14 @@ def _fit_part(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
     of rows that are drawn by `seed`, left out of the fit and used for the errors."""
     part_name, measured_s, candidates, start_values = part
     is_held = np.random.default_rng(seed).random(measured_s.size) < held_share
-    names = list(start_values)
+    parameters = list(start_values)
     best_fit: tuple[float, Mapping[str, float], Floats] | None = None
     for predict, tile_facts in candidates:
 
         def log_error(log_values: Floats, predict: Predict = predict) -> float:
-            """Mean absolute log error on the fitted rows, with a penalty for shares above 1;
-            log_values: logarithms of the parameters."""
-            values = dict(zip(names, np.exp(log_values), strict=True))
-            excess = sum(max(0.0, v - 1.0) for k, v in values.items() if k not in UNBOUNDED)
+            """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
+            values = dict(zip(parameters, np.exp(log_values), strict=True))
+            excess = sum(max(0.0, value - 1.0) for k, value in values.items() if k not in UNBOUNDED)
             log_errors = np.log(predict(values)[~is_held] / measured_s[~is_held])
             return float(np.abs(log_errors).mean()) + excess
 
@@ -99,7 +98,7 @@ def _fit_part(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
         solution = minimize(log_error, log_start, method="Nelder-Mead",
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
         if best_fit is None or solution.fun < best_fit[0] - 1e-3:  # a simpler choice stands first
-            fitted_values = dict(zip(names, np.exp(solution.x).tolist(), strict=True))
+            fitted_values = dict(zip(parameters, np.exp(solution.x).tolist(), strict=True))
             best_fit = float(solution.fun), {**fitted_values, **tile_facts}, predict(fitted_values)
     assert best_fit is not None
     held_errors = np.abs(best_fit[2][is_held] / measured_s[is_held] - 1.0)
@@ -111,7 +110,7 @@ def _fit_part(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
 
 def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:
     """These columns of a table, each as f8[rows]."""
-    return [rows[name].cast(pl.Float64).to_numpy() for name in names]
+    return [rows[column].cast(pl.Float64).to_numpy() for column in names]
 
 
 def computed_rows(rows: Floats, tile: tuple[int, int]) -> Floats:
@@ -156,15 +155,14 @@ def _gemm_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = F
 
 
 def _tile_candidates(predict: Callable[..., Floats]) -> Candidates:
-    """Candidates for a fit, one for each pair of small and large tile in TILES; predict: gives
-    seconds f8[rows] for the values of parameters and a `tile`."""
+    """A candidate of a fit for each pair of TILES; predict: seconds by parameters and `tile`."""
     return [(partial(predict, tile=(small, large)), {"tile_small": small, "tile_large": large})
             for small, large in TILES]  # fmt: skip
 
 
 def _grouped_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Parts to fit, one or two for each kernel: products gate, up and down of a die's experts under
-    even load, without and with the sum of their answers."""
+    """Parts to fit, by kernel: the products gate, up and down of a die's experts, with equal rows
+    per expert; for kernels whose dies are one rank also with the sum of answers."""
     even_rows = rows.filter(
         pl.col("distribution").is_in(["balanced", "uniform"])
         & (pl.col("inter_size") / pl.col("moe_tp_size") >= 256) & (pl.col("num_experts") >= 32)
@@ -227,8 +225,7 @@ def _grouped_part(
 
 
 def _mla_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Parts to fit: decode's latent attention core of 64 or 128 heads, from 1,024 cached tokens
-    on."""
+    """Parts to fit: decode's MLA core of 64 or 128 heads, from 1,024 cached tokens on."""
     context = pl.col("isl") + pl.col("step")
     core_rows = rows.filter(pl.col("num_heads").cast(pl.Int64).is_in([64, 128]) & (context >= 1024))
     columns = ("num_heads", "batch_size", "isl", "step", "latency")
@@ -350,8 +347,7 @@ def _faster_s(sent_bytes: Floats, values: Mapping[str, float]) -> Floats:
 
 
 def _rate_candidates(sent_bytes: Floats) -> Candidates:
-    """The one candidate of a fit: start (s) plus `sent_bytes` f8[rows] divided by rate (bytes/s),
-    both parameters."""
+    """The one candidate of a fit: start (s) plus `sent_bytes` divided by rate (bytes/s)."""
     return [(lambda values: np.asarray(values["start"] + sent_bytes / values["rate"]), {})]
 
 

@@ -18,15 +18,10 @@ OPERATORS = {
 }
 # Tables whose columns do not say which operator they have: by the beginning of their names.
 NAMED = {
-    "context_mla": "prefill_mla",
-    "context_attention": "prefill_gqa",
-    "generation_attention": "gqa",
-    "wideep_context_mla": "eager_mla",
-    "wideep_context_moe": "contiguous",
-    "custom_allreduce": "collective",
-    "nccl_perf": "gather",
-    "dsa_context_module": "sparse",
-}
+    "context_mla": "prefill_mla", "context_attention": "prefill_gqa", "generation_attention": "gqa",
+    "wideep_context_mla": "eager_mla", "wideep_context_moe": "contiguous",
+    "custom_allreduce": "collective", "nccl_perf": "gather", "dsa_context_module": "sparse",
+}  # fmt: skip
 # In names of other files: whole modules in a graph, other kernels, and end results.
 OTHERS = ("module", "wideep_generation_mla", "mlp", "silicon", "sample")
 ONE_FORMAT = {"exchange": "fp8", "alltoall": "fp4", "collective": "bf16", "gather": "bf16",
@@ -71,7 +66,7 @@ def _tables_of_file(file: Path) -> Iterator[Table]:
     columns = set(frame.columns)
     if columns >= PROFILE:
         frame, columns = _gemm_rows(frame), OPERATORS["gemm"]
-    by_name = [operator for name, operator in NAMED.items() if file.name.startswith(name)]
+    by_name = [operator for beginning, operator in NAMED.items() if file.name.startswith(beginning)]
     by_columns = [operator for operator, required in OPERATORS.items() if columns >= required]
     if not by_name + by_columns:
         return
@@ -98,9 +93,9 @@ def _gemm_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of a gemm table (m, n, k, format, latency ms) from the matrix products of an Ascend
     profile, whose shapes read "m,k;k,n" and whose times are in us."""
     shape_texts = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
-    sizes = shape_texts.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
-    products = frame.filter(pl.col("Type").str.contains("MatMul") & (sizes.list.len() == 4))
-    m, k, second_rows, second_columns = (sizes.list.get(i) for i in range(4))
+    dimensions = shape_texts.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
+    products = frame.filter(pl.col("Type").str.contains("MatMul") & (dimensions.list.len() == 4))
+    m, k, second_rows, second_columns = (dimensions.list.get(i) for i in range(4))
     formats = pl.col("Input Data Types").str.split(";").list.first()
     return products.select(
         formats.alias("gemm_dtype"), m.alias("m"), k.alias("k"),

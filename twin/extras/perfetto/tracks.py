@@ -36,35 +36,33 @@ class Track:
     lane: int = 0
 
     def event(self, phase: str, name: str, at_ns: int, **fields: Any) -> Event:
-        """An event of a trace-event phase ('X', 'i', 'b' ...) on this track."""
+        """An event on this track; phase: its type in the trace-event format ('X', 'i', 'b' ...)."""
         track_ids = {"pid": self.pid, "tid": self.pid * LANES + self.lane}
         return {"ph": phase, "name": name, "ts": at_ns / 1000, **track_ids, **fields}
 
     def slice(self, name: str, begin_ns: int, end_ns: int, **args: Any) -> Event:
-        """An event that shows work from begin to end, which viewers call a slice."""
+        """An event that viewers draw as a slice from begin to end; args: details they show."""
         fields: Event = {"args": args} if args else {}
         return self.event("X", name, begin_ns, dur=(end_ns - begin_ns) / 1000, cat="work", **fields)
 
     def bar(
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event
     ) -> list[Event]:
-        """A pair of async events, id `number` in category `cat`: a span that may overlap others."""
+        """Two async events, id `number` in category `cat`: a bar that may overlap others."""
         begin_event = self.event("b", name, begin_ns, cat=cat, id=number, args=args)
         return [begin_event, self.event("e", name, end_ns, cat=cat, id=number)]
 
 
 def naming_events(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
-    """Events that name and order a process and its tracks; tracks: names by number in it."""
+    """Events that name and order the process `pid` and its tracks; tracks: names by lane."""
     events: list[tuple[str, int, Event]] = [
         ("process_name", 0, {"name": name}), ("process_sort_index", 0, {"sort_index": pid}),
     ]  # fmt: skip
-    for lane, track in tracks.items():
-        events += [("thread_name", lane, {"name": track}),
+    for lane, track_name in tracks.items():
+        events += [("thread_name", lane, {"name": track_name}),
                  ("thread_sort_index", lane, {"sort_index": lane})]  # fmt: skip
-    return [
-        {"ph": "M", "name": meta_name, "ts": 0, "pid": pid, "tid": pid * LANES + lane, "args": args}
-        for meta_name, lane, args in events
-    ]
+    return [{"ph": "M", "name": meta_name, "ts": 0, "pid": pid, "tid": pid * LANES + lane,
+             "args": args} for meta_name, lane, args in events]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,8 @@ class Instance:
         return begins_ns, ends_ns
 
     def point(self, side: int, at_s: float | None, *, exact: bool = True) -> Point | None:
-        """(pid, lane, ns) just inside the slice that begins (side BEGIN) or ends (END) at a stamp
-        (s), or in the first one from then on if not `exact`; None without one."""
+        """End of an arrow just inside the slice that begins (side BEGIN) or ends (END) at `at_s`
+        or, if not `exact`, next after it; None without such a slice."""
         edges_ns = self.edges_ns[side]
         if at_s is None or not edges_ns.size or ns(at_s) < edges_ns[0]:
             return None
@@ -110,25 +108,25 @@ LEAST_NS = 10  # less where many fall together
 
 
 def moving_requests(tables: Tables, begin_s: float, end_s: float) -> pl.DataFrame:
-    """Rows of the requests that changed their stage from `begin_s` to `end_s`."""
+    """Rows of requests with a stamp from `begin_s` to `end_s`; tables: the run's, by name."""
     is_inside = pl.col(STAMPS).is_between(begin_s, end_s, closed="left").fill_null(False)
     return tables["requests"].filter(pl.any_horizontal(is_inside))
 
 
 def request_bars(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]:
-    """Yield for each request of the span its stages as bars, cut to the span."""
+    """Yield for each request with a stamp in the span its stages as bars, cut to the span."""
     track = Track(REQUESTS)
     for row in moving_requests(tables, begin_s, end_s).iter_rows(named=True):
         events: list[Event] = []
-        request_number = row["request_id"]
+        request = row["request_id"]
         for stage, from_column, to_column in PHASES:
-            since_s, until_s = row[from_column], row[to_column]
-            if since_s is None or (until_s is None and str(row["status"]) in ("rejected", "lost")):
+            from_s, to_s = row[from_column], row[to_column]
+            if from_s is None or (to_s is None and str(row["status"]) in ("rejected", "lost")):
                 continue  # not begun; or it left, and no stamp says when
-            bar_s, stop_s = max(since_s, begin_s), end_s if until_s is None else min(until_s, end_s)
-            if bar_s < stop_s:
-                args = {"request": request_number, "from_s": since_s, "to_s": until_s}
-                events += track.bar(stage, ns(bar_s), ns(stop_s), "request", request_number, args)
+            bar_from_s, bar_to_s = max(from_s, begin_s), end_s if to_s is None else min(to_s, end_s)
+            if bar_from_s < bar_to_s:
+                args = {"request": request, "from_s": from_s, "to_s": to_s}
+                events += track.bar(stage, ns(bar_from_s), ns(bar_to_s), "request", request, args)
         if events:
             yield events
 
@@ -139,7 +137,7 @@ def request_arrows(
     """Yield arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
     instance_of = {(instance.role, instance.index): instance for instance in instances}
     rows = moving_requests(tables, begin_s, end_s)
-    arrivals = _mark_ns(rows["arrival_s"].to_list(), begin_s, end_s)
+    arrival_marks = _mark_ns(rows["arrival_s"].to_list(), begin_s, end_s)
     kv_marks: dict[int, list[tuple[int, int] | None]] = {}
     for decode in rows["decode_instance"].unique().drop_nulls().to_list():
         transfer_end = pl.when(pl.col("decode_instance") == decode).then("transfer_end_s")
@@ -147,8 +145,8 @@ def request_arrows(
     for k, row in enumerate(rows.iter_rows(named=True)):
         events: list[Event] = []
         points: list[Point | None] = []
-        request, marks = row["request_id"], kv_marks.get(row["decode_instance"])
-        if (mark_ns := arrivals[k]) is not None:
+        request, kv_marks_ns = row["request_id"], kv_marks.get(row["decode_instance"])
+        if (mark_ns := arrival_marks[k]) is not None:
             args = {"request": request, "at_s": row["arrival_s"]}
             events.append(Track(REQUESTS).slice(f"request {request} arrives", *mark_ns, **args))
             points.append((REQUESTS, 0, mark_ns[0] + 1))
@@ -159,10 +157,10 @@ def request_arrows(
         for role in ("decode", "colocated"):
             if (instance := instance_of.get((role, row["decode_instance"]))) is None:
                 continue
-            if marks and role == "decode" and (mark_ns := marks[k]) is not None:
+            if kv_marks_ns and role == "decode" and (mark_ns := kv_marks_ns[k]) is not None:
                 args = {"request": request, "at_s": row["transfer_end_s"]}
-                name = f"KV of request {request} in place"
-                events.append(Track(instance.pid, KV_IN).slice(name, *mark_ns, **args))
+                kv_name = f"KV of request {request} in place"
+                events.append(Track(instance.pid, KV_IN).slice(kv_name, *mark_ns, **args))
                 points.append((instance.pid, KV_IN, mark_ns[0] + 1))
             points += [instance.point(BEGIN, row["transfer_end_s"], exact=False),
                        instance.point(END, row["finish_s"])]  # fmt: skip
@@ -170,15 +168,15 @@ def request_arrows(
 
 
 def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
-    """Events of an arrow through points in order of time; fewer than two points have none."""
-    points_in_order = sorted(set(points), key=lambda p: p[2])
+    """Events of the arrow of a request through points, by time; none for fewer than two points."""
+    points_in_order = sorted(set(points), key=lambda point: point[2])
     events: list[Event] = []
     for k, (pid, lane, at_ns) in enumerate(points_in_order if len(points_in_order) > 1 else []):
-        kind = "s" if k == 0 else "f" if k == len(points_in_order) - 1 else "t"
+        event_phase = "s" if k == 0 else "f" if k == len(points_in_order) - 1 else "t"
         fields: Event = {"cat": "request", "id": request}
-        if kind == "f":
+        if event_phase == "f":
             fields["bp"] = "e"  # the slice around it, not the next one
-        events.append(Track(pid, lane).event(kind, "request", at_ns, **fields))
+        events.append(Track(pid, lane).event(event_phase, "request", at_ns, **fields))
     return events
 
 
@@ -188,14 +186,15 @@ def _mark_ns(
     """(begin, end) in ns of a short slice at each time, LEAST_NS apart; None outside the span."""
     marks: list[tuple[int, int] | None] = [None] * len(times_s)
     times_inside = sorted(
-        (ns(t), k) for k, t in enumerate(times_s) if t is not None and begin_s <= t < end_s
-    )
+        (ns(at_s), time_index) for time_index, at_s in enumerate(times_s)
+        if at_s is not None and begin_s <= at_s < end_s
+    )  # fmt: skip
     begins_ns: list[int] = []
     for at_ns, _ in times_inside:
         begins_ns.append(max(at_ns, begins_ns[-1] + LEAST_NS) if begins_ns else at_ns)
-    for j, (_, k) in enumerate(times_inside):
+    for j, (_, time_index) in enumerate(times_inside):
         gap_ns = begins_ns[j + 1] - begins_ns[j] if j + 1 < len(begins_ns) else MARK_NS
-        marks[k] = (begins_ns[j], begins_ns[j] + min(MARK_NS, gap_ns))
+        marks[time_index] = (begins_ns[j], begins_ns[j] + min(MARK_NS, gap_ns))
     return marks
 
 
@@ -209,12 +208,9 @@ WINDOW_COUNTERS = {
     "memory": ("kv_used_fraction", "pool_used_fraction"),
 }
 INSTANCE_COUNTERS = {
-    "requests": ("queue", "running"),
-    "busy": ("busy",),
-    "hottest die over mean": ("hot_factor",),
-    "exchange slowed by others": ("contention",),
-    "dies in service": ("dies",),
-}
+    "requests": ("queue", "running"), "busy": ("busy",), "hottest die over mean": ("hot_factor",),
+    "exchange slowed by others": ("contention",), "dies in service": ("dies",),
+}  # fmt: skip
 
 
 def event_marks(
@@ -233,7 +229,7 @@ def event_marks(
             continue
         subject = row["element"] or instance_name(row["role"], row["instance"])
         title = f"{row['kind'].replace('_', ' ')} {subject}".strip()
-        args = {k: row[k] for k in ("detail", "bytes", "requests") if row[k]}
+        args = {column: row[column] for column in ("detail", "bytes", "requests") if row[column]}
         trace_events = []
         if at_s >= begin_s:
             moment = Track(RUN).event("i", title, ns(at_s), s="g", cat=row["kind"], args=args)
@@ -247,33 +243,38 @@ def event_marks(
 
 
 def counter_events(
-    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
+    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most_events: int
 ) -> Iterator[list[Event]]:
-    """Yield counters (means of windows) of the run and of each instance; most: largest number of
-    events, for which only every n-th window is taken."""
-    most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
+    """Yield the events of counters (means of windows) of the run and of each instance; most_events:
+    largest number of them, for which only every n-th window is taken."""
+    counters = len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)
+    most_windows = max(1, most_events // counters)
     for counter, columns in WINDOW_COUNTERS.items():
-        yield _counter(Track(RUN), counter, tables["windows"], columns, (begin_s, end_s), most)
-    windows = tables.get("instances")
-    if windows is None:
+        windows = tables["windows"]
+        yield _counter_series(Track(RUN), counter, windows, columns, (begin_s, end_s), most_windows)
+    all_windows = tables.get("instances")
+    if all_windows is None:
         return
     for instance in instances:
         is_instance = (pl.col("role") == instance.role) & (pl.col("instance") == instance.index)
-        rows = windows.filter(is_instance).sort("t_s")
+        rows = all_windows.filter(is_instance).sort("t_s")
         for counter, columns in INSTANCE_COUNTERS.items():
-            yield _counter(Track(instance.pid), counter, rows, columns, (begin_s, end_s), most)
+            track = Track(instance.pid)
+            yield _counter_series(track, counter, rows, columns, (begin_s, end_s), most_windows)
 
 
-def _counter(
+def _counter_series(
     track: Track, name: str, rows: pl.DataFrame, columns: Iterable[str],
-    span_s: tuple[float, float], most: int,
+    span_s: tuple[float, float], most_windows: int,
 ) -> list[Event]:  # fmt: skip
-    """Events of one counter in at most `most` windows, a series per column with values."""
+    """Events of one counter from rows of windows, with a series per column that has values; span_s:
+    its begin and end; most_windows: most events."""
     begin_s, end_s = span_s
     series = [c for c in columns if c in rows.columns]
     windows = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
     events = []
-    for row in windows.gather_every(-(-max(windows.height, 1) // most)).iter_rows(named=True):
+    every = -(-max(windows.height, 1) // most_windows)
+    for row in windows.gather_every(every).iter_rows(named=True):
         values_of = {c: float(row[c]) for c in series if row[c] is not None and np.isfinite(row[c])}
         if values_of:
             events.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=values_of))

@@ -60,8 +60,9 @@ def write_trace(
     run: watched.Source, to: Path | Sink, begin_s: float | None = None, end_s: float | None = None,
     most_events: int = MOST_EVENTS, *, may_be_empty: bool = False,
 ) -> Written:  # fmt: skip
-    """Write a span (by default SPAN_S after the warm-up or at the first fault) to a file, which .gz
-    compresses, or a stream. Raises TraceError for no such span, or one without requests."""
+    """Write the trace of a run's span to a file (.gz: compressed) or a stream; by default SPAN_S
+    after the warm-up or at the first fault. most_events: at most. Raises TraceError if the run has
+    no such span or, unless it `may_be_empty`, no request in it."""
     begin_s, end_s = span_of(run, begin_s, end_s)
     if not may_be_empty:
         has_ended = (pl.col("finish_s") < begin_s).fill_null(value=False)
@@ -71,34 +72,34 @@ def write_trace(
     if most_events < 1000:
         raise TraceError(f"a trace of at most {most_events} events holds nothing: give it 1000")
     # Cut here and not while writing, so that no arrow points at a slice that is missing.
-    frames = run.tables["operators"].partition_by("phase")
-    pass_events = 1 + max((rows.height for rows in frames), default=0)  # a slice and its operators
+    phases = run.tables["operators"].partition_by("phase")
+    pass_events = 1 + max((phase.height for phase in phases), default=0)  # slice and operators
     window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / pass_events))
-    instances = _instances(run.tables, window)
+    instances = _instances_of_run(run.tables, window)
     # By role; those whose layers run in sequence have none.
-    layers_of = mean_load_timelines(run.scenario, run.facts, run.tables)
+    timeline_of = mean_load_timelines(run.scenario, run.facts, run.tables)
     metadata = {
         "scenario": run.scenario.name, "begin_s": begin_s, "end_s": end_s,
         "slices": "iterations and batches as the engine ran them; operators are seconds on the "
         "critical path, all layers together, laid out one after the other",
     }  # fmt: skip
     with _open_sink(to) as file:
-        header = f'{{"displayTimeUnit":"ms","otherData":{_json(metadata)},"traceEvents":['
+        header = f'{{"displayTimeUnit":"ms","otherData":{_json_text(metadata)},"traceEvents":['
         file.write(header.encode())
         sink = _Events(file, most_events, left_out=window.left_out * pass_events)
         counter_room = int(ROOM_FOR_COUNTERS * most_events)
         for group in chain(
-            _naming_events(instances, layers_of),
+            _naming_events(instances, timeline_of),
             tracks.event_marks(run.tables, instances, begin_s, end_s),
             tracks.counter_events(run.tables, instances, begin_s, end_s, counter_room),
             *map(_slices_of_passes, instances),
             tracks.request_arrows(run.tables, instances, begin_s, end_s),
             tracks.request_bars(run.tables, begin_s, end_s),
         ):
-            sink.put(group)
+            sink.write_group(group)
         for instance in instances:
-            if instance.role in layers_of:
-                _write_streams(sink, instance, layers_of[instance.role])
+            if instance.role in timeline_of:
+                _write_streams(sink, instance, timeline_of[instance.role])
         file.write(b"\n]}\n")
     return Written(sink.events, sink.left_out, begin_s, end_s)
 
@@ -112,7 +113,8 @@ def check_span(begin_s: float | None, end_s: float | None) -> None:
 
 
 def span_of(run: watched.Source, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
-    """(begin, end) s of the span to write, within the run; raises TraceError without one."""
+    """(begin, end) s of the span to write, cut to the run, with defaults in place of None; raises
+    TraceError for a span that is not in the run."""
     check_span(begin_s, end_s)
     windows = run.tables["windows"]
     run_end_s = float(windows["t_s"][-1] + windows["window_s"][-1]) if windows.height else 0.0
@@ -154,60 +156,58 @@ class _Events:
     events: int = 0
     left_out: int = 0
 
-    def put(self, group: list[Event]) -> None:
+    def write_group(self, group: list[Event]) -> None:
         """Write a group of events, or count it as left out if the file would have too many."""
         if len(group) > self.room:
             self.left_out += len(group)
             return
         for event in group:
-            self.file.write((",\n" if self.events else "\n").encode() + _json(event).encode())
+            self.file.write((",\n" if self.events else "\n").encode() + _json_text(event).encode())
             self.events += 1
         self.room -= len(group)
 
 
-def _json(value: object) -> str:
+def _json_text(value: object) -> str:
     """A value as JSON without spaces."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _write_streams(sink: _Events, instance: Instance, plan: Timeline) -> None:
-    """Write an instance's layers on tracks of its streams until the file is full; plan: timeline of
-    a pass."""
+def _write_streams(sink: _Events, instance: Instance, timeline: Timeline) -> None:
+    """Write the layers of each pass of an instance on tracks of its streams until the file is full;
+    timeline: of a pass at the mean load."""
     pass_events = 0
-    for iteration in instance.passes:
+    for one_pass in instance.passes:
         if pass_events > sink.room:  # not even made
             sink.left_out += pass_events
             continue
-        begin_ns, length_ns = ns(iteration.begin_s), ns(iteration.end_s) - ns(iteration.begin_s)
+        begin_ns, length_ns = ns(one_pass.begin_s), ns(one_pass.end_s) - ns(one_pass.begin_s)
         events = []
-        for turn in plan.placed_pieces():
-            track = Track(instance.pid, FIRST_STREAM + turn.stream)
-            edges_ns = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
-            name = f"layer {turn.layer} microbatch {turn.microbatch}"
-            events.append(track.slice(name, *edges_ns, of="formula at the mean load"))
-            for operator, *ends in turn.operators:
+        for piece in timeline.placed_pieces():
+            track = Track(instance.pid, FIRST_STREAM + piece.stream)
+            edges_ns = [begin_ns + int(place * length_ns) for place in (piece.low, piece.high)]
+            slice_name = f"layer {piece.layer} microbatch {piece.microbatch}"
+            events.append(track.slice(slice_name, *edges_ns, of="formula at the mean load"))
+            for operator, *ends in piece.operators:
                 operator_ns = [begin_ns + int(share * length_ns) for share in ends]
                 if operator_ns[1] > operator_ns[0]:
                     events.append(track.slice(operator, *operator_ns))
         pass_events = len(events)
-        sink.put(events)
+        sink.write_group(events)
 
 
-def _instances(tables: tracks.Tables, window: Window) -> list[Instance]:
+def _instances_of_run(tables: tracks.Tables, window: Window) -> list[Instance]:
     """Every instance of the run, prefill first, with its passes in the window."""
     role_order = {"prefill": 0, "decode": 1, "colocated": 2}
-    keys: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
-    keys = sorted(keys, key=lambda row: (role_order.get(row[0], 9), row[1]))
-    return [
-        Instance(role, index, tracks.FIRST_INSTANCE + k, window.passes.get((role, index), []))
-        for k, (role, index) in enumerate(keys)
-    ]
+    role_indices: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
+    role_indices.sort(key=lambda name: (role_order.get(name[0], 9), name[1]))
+    return [Instance(*key, tracks.FIRST_INSTANCE + number, window.passes.get(key, []))
+            for number, key in enumerate(role_indices)]  # fmt: skip
 
 
 def _naming_events(
     instances: Iterable[Instance], streams: Mapping[str, Timeline]
 ) -> Iterator[list[Event]]:
-    """Yield the events that name all processes and their tracks; streams: by role."""
+    """Yield events that name processes and tracks; streams: timeline of a pass by role."""
     yield tracks.naming_events(tracks.RUN, "run", {0: "events"})
     yield tracks.naming_events(tracks.REQUESTS, "requests", {0: "arrivals"})
     for instance in instances:
@@ -215,29 +215,29 @@ def _naming_events(
         if instance.role == "decode":
             lanes[KV_IN] = "KV in place"
         if instance.role in streams:
-            titles = (f"{name} stream" for name in streams[instance.role].streams)
+            titles = (f"{stream} stream" for stream in streams[instance.role].streams)
             lanes |= dict(enumerate(titles, FIRST_STREAM))
         yield tracks.naming_events(instance.pid, instance.name, lanes)
 
 
 def _slices_of_passes(instance: Instance) -> Iterator[list[Event]]:
-    """Yield the slices of each iteration or batch of an instance, with its operators inside."""
+    """Yield slices of each pass of an instance (iteration or batch), with its operators inside."""
     track = Track(instance.pid, ITERATIONS)
     title = "prefill batch" if instance.role == "prefill" else f"{instance.role} iteration"
-    for iteration, begin_ns, end_ns in zip(
+    for one_pass, begin_ns, end_ns in zip(
         instance.passes, *(edges.tolist() for edges in instance.edges_ns), strict=True
     ):
         if end_ns <= begin_ns:
             continue
-        args = {"tokens": round(iteration.tokens, 1)}
-        args |= {"requests": iteration.requests} if iteration.requests else {}
+        args = {"tokens": round(one_pass.tokens, 1)}
+        args |= {"requests": one_pass.requests} if one_pass.requests else {}
         events = [track.slice(title, begin_ns, end_ns, **args)]
         # What no operator accounts for comes first: the batch reads its hits before it computes.
-        operators_s = sum(time_s for _, time_s in iteration.operators)
-        at_s = iteration.begin_s + max(0.0, iteration.end_s - iteration.begin_s - operators_s)
-        for operator, time_s in iteration.operators:
-            from_ns, to_ns = max(ns(at_s), begin_ns), min(ns(at_s + time_s), end_ns)
-            at_s += time_s
+        operators_s = sum(operator_s for _, operator_s in one_pass.operators)
+        at_s = one_pass.begin_s + max(0.0, one_pass.end_s - one_pass.begin_s - operators_s)
+        for operator, operator_s in one_pass.operators:
+            from_ns, to_ns = max(ns(at_s), begin_ns), min(ns(at_s + operator_s), end_ns)
+            at_s += operator_s
             if to_ns > from_ns:
                 events.append(track.slice(operator, from_ns, to_ns, layers="all, summed"))
         yield events
@@ -273,9 +273,9 @@ def trace_run(
 
 
 def stages_text(run: watched.Source, request: int) -> str:
-    """The stages of a request of the run, by its number, with their lengths, as a sentence."""
+    """Sentence on the stages of the run's request with this number, and how long each lasted."""
     row = run.tables["requests"].row(by_predicate=pl.col("request_id") == request, named=True)
     stages = ", ".join(
-        f"{name} {seconds(stage_s)}" for name, stage_s in watched.stage_times(row).items()
+        f"{stage} {seconds(stage_s)}" for stage, stage_s in watched.stage_times(row).items()
     )
     return f"Request {request}: {stages or 'still at the front end'}."

@@ -50,8 +50,8 @@ def table(
     heads: Sequence[str], rows: Iterable[Sequence[Part]], numbers: Sequence[int] = (),
     texts: Sequence[int] = (),
 ) -> Part:  # fmt: skip
-    """An HTML table that scrolls if it is too wide; heads: titles of the columns; numbers: indices
-    of the columns with numbers; texts: indices of those with sentences."""
+    """An HTML table that scrolls if it is too wide; numbers, texts: indices of columns with numbers
+    and with sentences."""
 
     def cell(tag_name: str, k: int, part: Part) -> Element:
         """HTML element ("td" or "th") of a cell of column k, in the style of the column's kind."""

@@ -156,8 +156,7 @@ def _operator_bars(operators: pl.DataFrame | None) -> Iterable[Part]:
 
 
 def scenario_section(scenario: Scenario) -> Part:
-    """A scenario as HTML: question, source, and a folded table of fields that differ from
-    defaults."""
+    """A scenario as HTML: question, source, and a folded table of its fields unlike defaults."""
     field_rows = []
     for path, value in changed_fields(Scenario(), scenario).items():
         field = field_info(path)
@@ -239,7 +238,7 @@ def _deployment_section(row: Row) -> Part:
     set_options = (f"--set {shlex.quote(f'{path}={v}')}" for path, v in row["settings"].items())
     command = " ".join(["python -m twin run SCENARIO", *set_options])
     margin_rows = [
-        (label, amount(margin, kind, unit)) for key, (label, kind, unit) in MARGINS.items()
+        (label, amount(margin, measure, unit)) for key, (label, measure, unit) in MARGINS.items()
         if (margin := row["margins"].get(key)) is not None
     ]  # fmt: skip
     loss_rows = [
@@ -258,7 +257,7 @@ def _deployment_section(row: Row) -> Part:
 
 
 def _front_chart(answer: Row) -> Part:
-    """Chart of output tokens/s per NPU over those of one user, by simulation and as published."""
+    """Chart of tokens/s per NPU against those of one user, by simulation and as published."""
     rank_by_key = {row["key"]: str(row["rank"]) for row in answer["ranked"]}
     decoding_points = [p for p in answer["front"] if p["tokens_per_s_per_user"]]
     front_points = sorted((p for p in decoding_points if p["on_front"]), key=_user_speed)

@@ -23,8 +23,8 @@ def draw_run_download(store: Store, row: RunRow, scenario: Scenario) -> None:
 
 def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
     """A stored run as the bytes of one HTML file."""
-    tables = {name: store.runs.table(row.id, name)
-              for name in TABLES if name in store.runs.tables(row.id)}  # fmt: skip
+    tables = {table_name: store.runs.table(row.id, table_name)
+              for table_name in TABLES if table_name in store.runs.tables(row.id)}  # fmt: skip
     run = Run(scenario, row.facts_digest, row.engine_version, row.result_digest, row.summary,
               tables, row.checks, row.notes, row.valid)  # fmt: skip
     return run_report(run).encode()

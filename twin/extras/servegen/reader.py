@@ -109,8 +109,7 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
 
 
 def _lengths_and_chances(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens f8[k], probabilities f8[k]) of a text like '{45: 0.01}'; where: its place in the
-    file, for the message. Raises TraceError."""
+    """(tokens f8[k], probabilities f8[k]) of '{45: 0.01}' or the like; raises TraceError."""
     if not (pairs := text.strip(" {}\n")):
         return np.zeros(0), np.zeros(0)  # a window without requests
     try:
@@ -124,8 +123,7 @@ def _lengths_and_chances(text: str, where: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def _sampled_columns(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
-    """Requests of all clients (by number) as columns, drawn by SEED. Raises TraceError for more
-    than `most_rows` requests; name: of the files, for its message."""
+    """Requests of clients by number, drawn by SEED; raises TraceError beyond `most_rows`."""
     client_times_s, request_count = [np.zeros(0)], 0
     lengths_by_field = {name: [np.zeros(0, np.int64)] for name in FIELDS}
     for client_number, client in sorted(clients.items()):

@@ -30,7 +30,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def error_chart(rows: Rows) -> Chart:
-    """Chart with a point for each row: its signed error (%) against its published value."""
+    """Chart of the signed error (%) of each judged row against its published value."""
     if not rows:
         return empty_chart("No published row to show")
     fig, band_y = figure(height=400), _axis_place(BAND)
@@ -68,15 +68,16 @@ def _axis_place(error: float) -> float:
 
 
 def _add_points(fig: Any, rows: Rows) -> None:
-    """Add markers of rows: filled where no fit helped, hollow for others; a colour per group."""
-    for k, group in enumerate(sorted({row["group"] for row in rows})):
-        colour = theme.SERIES[k % len(theme.SERIES)]
-        for name, (kinds, symbol) in POINTS.items():
-            drawn = [r for r in rows if r["group"] == group and r["kind"] in kinds]
+    """Add points of judged rows: hollow for rows that a fit helped, else filled; groups by
+    colour."""
+    for index, group in enumerate(sorted({row["group"] for row in rows})):
+        colour = theme.SERIES[index % len(theme.SERIES)]
+        for points_name, (row_kinds, symbol) in POINTS.items():
+            drawn = [r for r in rows if r["group"] == group and r["kind"] in row_kinds]
             if drawn:
                 fig.add_scatter(
                     x=[r["published"] for r in drawn], y=[_axis_place(r["error"]) for r in drawn],
-                    mode="markers", name=f"{group}, {name}",
+                    mode="markers", name=f"{group}, {points_name}",
                     meta={"y": [100 * r["error"] for r in drawn]},
                     customdata=[
                         [r["quantity"], r["system"],
@@ -84,5 +85,5 @@ def _add_points(fig: Any, rows: Rows) -> None:
                          f"{100 * r['error']:+.1f} %"] for r in drawn
                     ], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,
-                            "line": {"color": colour, "width": 2 * (name not in HONEST)}},
+                            "line": {"color": colour, "width": 2 * (points_name not in HONEST)}},
                 )  # fmt: skip

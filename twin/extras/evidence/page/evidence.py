@@ -40,7 +40,7 @@ def scenario_links(digest: str) -> dict[str, str]:
 def text_columns(**columns: int) -> dict[str, Any]:
     """Column settings by header (`_` stands for a space), with widths in px."""
     text_column = st.column_config.TextColumn
-    return {name.replace("_", " "): text_column(width=width) for name, width in columns.items()}
+    return {header.replace("_", " "): text_column(width=width) for header, width in columns.items()}
 
 
 # 1) Gather.

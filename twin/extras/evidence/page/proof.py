@@ -46,20 +46,20 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def sorted_by_regime(rows: Rows) -> list[dict[str, Any]]:
-    """Rows sorted by regime, in the order in which regimes first come."""
+    """Rows sorted by regime; regimes are in the order of their first rows."""
     regimes = [row["regime"] for row in rows]
     return [dict(row) for row in sorted(rows, key=lambda row: regimes.index(row["regime"]))]
 
 
 def accepted_errors_text() -> str:
     """Largest accepted errors by group of rows, in words: '±12 % on CloudMatrix384, ...'."""
-    limits = [f"±{100 * bar:.0f} % on {group}" for group, bar in error_limits().worst.items()]
+    limits = [f"±{100 * bound:.0f} % on {group}" for group, bound in error_limits().worst.items()]
     limits.append(f"±{100 * error_limits().exchange:.0f} % for dispatch and combine over EP degree")
     return ", ".join(limits)
 
 
 def unit_text(row: Mapping[str, Any]) -> str:
-    """Unit of a row with what it is per: 'µs (die)'."""
+    """Unit of a row with its basis, what a figure is per: 'µs (die)'."""
     unit = UNITS.get(row["unit"], row["unit"])
     basis = row.get("basis", "")
     if row["unit"] in ("ratio", "B") or basis in ("", "model") or f"/{basis}" in unit:
@@ -80,7 +80,7 @@ def reason_text(row: Mapping[str, Any]) -> str:
 
 def other_answers_text(row: Mapping[str, Any]) -> str:
     """Errors of other simulators on a row, in words: 'msmodeling +8 %'."""
-    return ", ".join(f"{name} {100 * error:+.0f} %" for name, error in row["others"])
+    return ", ".join(f"{simulator} {100 * error:+.0f} %" for simulator, error in row["others"])
 
 
 def kind_in_words(row: Mapping[str, Any]) -> str:
@@ -92,22 +92,22 @@ def kind_in_words(row: Mapping[str, Any]) -> str:
 
 
 def band_text(row: Mapping[str, Any]) -> str:
-    """Range (%) in which other systems' errors put a row's error: '−48 to +61'; '' without one."""
+    """Range (%) in which a row's error is expected from errors of other systems, '−48 to +61', with
+    a warning sign if its first error is outside; '' without one."""
     if row["band"] is None:
         return ""
-    low, high, is_inside = row["band"]
-    ends_text = f"{100 * low:+.0f} to {100 * high:+.0f}".replace("-", "−")
+    low_share, high_share, is_inside = row["band"]
+    ends_text = f"{100 * low_share:+.0f} to {100 * high_share:+.0f}".replace("-", "−")
     return f"\u26a0 {ends_text}" if is_inside is False else ends_text
 
 
 def band_in_words(row: Mapping[str, Any]) -> str:
-    """Range in which errors of other systems put a row's error, as a sentence; '' without one."""
-    if not (band := band_text(row)):
+    """Sentence on the range (%) in which a row's error is expected; '' without such a range."""
+    if not (band_percent := band_text(row)):
         return ""
-    inside, ends_text = row["band"][2], band.removeprefix("\u26a0 ")
-    first_text = (
-        "" if inside is None else f"; its first error lies {'within' if inside else 'outside'}"
-    )
+    is_inside, ends_text, first_text = row["band"][2], band_percent.removeprefix("\u26a0 "), ""
+    if is_inside is not None:
+        first_text = f"; its first error lies {'within' if is_inside else 'outside'}"
     return (
         f"As if nothing of {row['system']} were known, four of five errors of such a row are "
         f"expected within {ends_text} %{first_text}."
@@ -115,7 +115,7 @@ def band_in_words(row: Mapping[str, Any]) -> str:
 
 
 def row_table(rows: Rows, links: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The rows as the page's table; errors in percent; links: addresses of scenarios by row id."""
+    """Judged rows as rows of the page's table; links: addresses of scenarios by row id."""
     return [
         {
             # First, since a phone shows one column and a half.
@@ -138,46 +138,46 @@ def farthest_rows(rows: Rows) -> list[Mapping[str, Any]]:
 
 
 def missing_in_words(rows: Sequence[Mapping[str, str]]) -> str:
-    """The most frequent reasons why published results have no scenario, as a list in Markdown."""
-    reasons = [_FIELD.sub("", part.strip()) for row in rows for part in row["missing"].split(";")]
+    """Markdown list of the most frequent reasons why published results have no scenario."""
+    reasons = [_FIELD.sub("", why.strip()) for row in rows for why in row["missing"].split(";")]
     most_common = Counter(filter(None, reasons)).most_common(MISSING)
-    lines = [f"- {plain(why)} ({count} published results)" for why, count in most_common]
+    lines = [f"- {plain(reason)} ({count} published results)" for reason, count in most_common]
     return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])
 
 
 def setting_texts(row: Row) -> list[str]:
-    """Fields of the row's scenario with their values, in words, and the sizes of its operator."""
+    """Texts 'label: value' of the fields of a row's scenario, and of its operator's sizes."""
     field_texts = []
     for path, value in row.scenario.items():
         field, value_text = field_of(path), text_of(value, path)
         field_texts.append(f"{field.label}: {value_text} {field.unit_after_label}".rstrip())
-    sizes = (f"{k.replace('_', ' ')}: {shorten(v)}" for k, v in row.args.items() if k != "weight")
-    return [*field_texts, *sizes]
+    size_of = {name: size for name, size in row.args.items() if name != "weight"}
+    return [*field_texts, *(f"{k.replace('_', ' ')}: {shorten(v)}" for k, v in size_of.items())]
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Displayed rows (text by column) of facts that contain all of `words`, in any case, and have
-    one of these marks of certainty (letters, as "a": read in the primary source); empty: any."""
+    """Rows (text by column) of the facts whose texts contain all of `words`, in any case, and that
+    have one of these `marks` of certainty, as in MARKS; empty: any."""
     rows = (
-        {"Fact": name, "Value": shorten(fact.value), "Unit": UNITS.get(fact.unit, fact.unit),
+        {"Fact": fact_name, "Value": shorten(fact.value), "Unit": UNITS.get(fact.unit, fact.unit),
          "Mark": fact.mark, "Source": fact.source, "Note": fact.note}
-        for name, fact in facts.items() if not marks or fact.mark in marks
+        for fact_name, fact in facts.items() if not marks or fact.mark in marks
     )  # fmt: skip
-    needed = words.lower().split()
-    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in needed)]
+    low_words = words.lower().split()
+    return [row for row in rows if all(w in " ".join(row.values()).lower() for w in low_words)]
 
 
 def shorten(value: Any) -> str:
     """A fact's value as text of at most VALUE_CHARS characters."""
     if isinstance(value, list | tuple):
-        text = f"{len(value)} values: " + ", ".join(shorten(item) for item in value[:6])
+        short_text = f"{len(value)} values: " + ", ".join(shorten(item) for item in value[:6])
     else:
-        text = value if isinstance(value, str) else f"{value:,.6g}"
-    return text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 1] + "…"
+        short_text = value if isinstance(value, str) else f"{value:,.6g}"
+    return short_text if len(short_text) <= VALUE_CHARS else short_text[: VALUE_CHARS - 1] + "…"
 
 
 def figure_text(row: Mapping[str, Any], key: str) -> str:
-    """The figure `key` of a row with its unit for a tile, without the suffix '/NPU' or the like."""
+    """The figure `key` of a row with its unit, without a suffix like '/NPU', for a tile."""
     figure = three_figures(row[key]) if row["unit"] != "B" else f"{row[key]:,.0f}"
     if row["unit"] == "ratio":
         return f"× {figure}"
@@ -198,15 +198,16 @@ def mark_counts(facts: Facts) -> dict[str, int]:
 
 
 def machine_figures(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
-    """Figures, by keys of LINES, of a machine as sold: `entry` of slides.toml names its recipe."""
+    """Figures by keys of LINES of a machine as sold; entry: its table in record/slides.toml."""
     supernode = supernode_of(entry["machine"], facts)
     chip, npus = load_chip(facts, supernode.chip), supernode.npus
     dies = npus * chip.dies_per_npu
     link_bytes_per_s = 2.0 * supernode.sub_planes * supernode.ub_link_gb_per_s * 1e9 * dies
-    memory_rate = dies * chip.hbm_bytes_per_s
+    hbm_bytes_per_s = dies * chip.hbm_bytes_per_s
     return {
         "accelerators": float(npus), "peak_pflops": dies * chip.peak("fp16") / 1e15,
-        "memory_tb_per_s": memory_rate / 1e12, "memory_tb_per_s_each": memory_rate / npus / 1e12,
+        "memory_tb_per_s": hbm_bytes_per_s / 1e12,
+        "memory_tb_per_s_each": hbm_bytes_per_s / npus / 1e12,
         "interconnect_tb_per_s": link_bytes_per_s / 1e12,
         "interconnect_tb_per_s_each": link_bytes_per_s / npus / 1e12,
     }  # fmt: skip
@@ -218,16 +219,17 @@ def slide_table(facts: Facts) -> list[dict[str, str]]:
     all_computed = [machine_figures(entry, facts) for entry in entries]
     rows = []
     for key, label in LINES.items():
-        row = {"Figure": label}
+        line = {"Figure": label}
         for entry, computed in zip(entries, all_computed, strict=True):
-            row[f"{entry['name']}, printed"] = f"{entry[key]:,g}"
-            row[f"{entry['name']}, from data/"] = f"{float(f'{computed[key]:.4g}'):,g}"
-        rows.append(row)
+            line[f"{entry['name']}, printed"] = f"{entry[key]:,g}"
+            line[f"{entry['name']}, from data/"] = f"{float(f'{computed[key]:.4g}'):,g}"
+        rows.append(line)
     return rows
 
 
 def closed_loop_scenario(row: Row) -> Scenario | None:
-    """Scenario of a row's configuration with clients for every slot; None: it cannot run."""
+    """Scenario of a row's configuration as a closed loop with clients for every slot; None for a
+    row of an operator or of one size, which cannot run."""
     pool = row.measure.split(".")[0]
     if pool not in ("decode", "prefill"):
         return None

@@ -31,7 +31,7 @@ st.caption(PAGES["fleet"].about)
 
 
 def run_of(scenario: Scenario) -> RunRow | None:
-    """Run of a scenario that was started here, otherwise a stored one; None without any."""
+    """Run of a scenario that was started on this page, else a stored one; None without any."""
     run_id = st.session_state.setdefault(BEGUN, {}).get(scenario_digest(scenario))
     return session.store().runs.get(run_id) if run_id else find_run(session.store(), scenario)
 
@@ -49,7 +49,7 @@ def needed_scenarios(fleet: Fleet) -> FleetScenarios:
 
 @st.cache_resource(show_spinner=False)
 def fleets_in_progress() -> set[tuple[str, str]]:
-    """(visitor, TOML) of each fleet whose next runs are started automatically, for all tabs."""
+    """(visitor, TOML) of each fleet whose further runs start by themselves, shared by all tabs."""
     return set()
 
 
@@ -82,17 +82,17 @@ def stop_runs(scenarios: FleetScenarios) -> None:
 
 @st.cache_data(show_spinner="Merging the runs", max_entries=4)
 def cached_answer(toml: str, runs: tuple[str, ...], _found: FleetScenarios) -> dict[str, Any]:
-    """Answer of a fleet, cached by its TOML text and the ids of its runs."""
-    by_digest = {}
+    """Answer of a fleet with its scenarios `_found`, cached by its TOML text and its runs' ids."""
+    runs_found = {}
     for scenario in _found.scenarios():
         row = run_of(scenario)
         assert row is not None
-        by_digest[scenario_digest(scenario)] = answers.stored_run(session.store(), row, scenario)
-    return answers.merged_answer(_found, by_digest)
+        runs_found[scenario_digest(scenario)] = answers.stored_run(session.store(), row, scenario)
+    return answers.merged_answer(_found, runs_found)
 
 
 def draw_results() -> None:
-    """Draw the progress of the runs, or the answer."""
+    """Draw the progress of the fleet's runs or, once all are done, its answer."""
     scenarios = needed_scenarios(fleet)
     is_under_way = fleet_key(fleet) in fleets_in_progress()
     if scenarios.missing:
@@ -130,13 +130,14 @@ def draw_answer(answer: dict[str, Any]) -> None:
     for key in TILES:
         with grid.cell():
             value = as_text(key, answer["summary"][key])
-            text = f"{as_text(key, without_loss[key])} without a loss" if without_loss else None
+            before = f"{as_text(key, without_loss[key])} without a loss" if without_loss else None
             meaning = with_glossary(METRICS[key].label, METRICS[key].help)
             st.metric(
-                METRICS[key].label, value, text, delta_color="off", delta_arrow="off", help=meaning,
+                METRICS[key].label, value, before, delta_color="off", delta_arrow="off",
+                help=meaning,
             )  # fmt: skip
-    for line in answer_in_words(answer):
-        st.markdown(plain(line))
+    for answer_line in answer_in_words(answer):
+        st.markdown(plain(answer_line))
     key = choose("Over time", form.DRAWN, "fleet-drawn", format_func=lambda k: form.DRAWN[k][0])
     plot(form.over_time_chart(answer, key, dark=is_dark()), "fleet-over-time")
     run_links = {f"Run{' after its return' if k else ''}": k for k in range(2)}

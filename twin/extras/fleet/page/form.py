@@ -43,9 +43,8 @@ def scenario_of(name: str) -> Scenario:
 
 
 def refusal_text(error: Exception, file: str = "") -> str:
-    """An error as Markdown, with the form's labels for its fields; file: a name in it that stays
-    unchanged."""
-    text, field_of = str(error), fields(Fleet)
+    """An error as Markdown, with labels in place of field paths; file: a name to leave as it is."""
+    message, field_of = str(error), fields(Fleet)
 
     def to_label(match: re.Match[str]) -> str:
         """Label of the field path in a match, with the number of its row."""
@@ -54,7 +53,7 @@ def refusal_text(error: Exception, file: str = "") -> str:
             return match[0]
         return field_of[path].title + (f" (row {int(row[1]) + 1})" if row else "")
 
-    return sentence(re.sub(r"(?<![\w.])[a-z_]+(\.\d+\.[a-z_]+)?(?= = )", to_label, text), file)
+    return sentence(re.sub(r"(?<![\w.])[a-z_]+(\.\d+\.[a-z_]+)?(?= = )", to_label, message), file)
 
 
 @st.cache_data(show_spinner=False)
@@ -64,7 +63,7 @@ def example_fleet(name: str) -> Fleet:
 
 
 def begin_form() -> Fleet:
-    """Draw the examples and the upload; returns the fleet that the form begins with."""
+    """Draw buttons of the examples and the upload; returns the fleet that the form begins with."""
     if BEGUN not in st.session_state:
         _set_form(_fleet_of_link(st.query_params) or example_fleet(EXAMPLES[0]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -86,9 +85,9 @@ def begin_form() -> Fleet:
 
 def _fleet_of_link(query: Mapping[str, str]) -> Fleet | None:
     """The fleet in the address; None without one, or, with an error drawn, if it is damaged."""
-    if text := query.get(LINK):
+    if packed_text := query.get(LINK):
         try:
-            return fleet_of_toml(links.unpack_text(text).encode(), "this link")
+            return fleet_of_toml(links.unpack_text(packed_text).encode(), "this link")
         except (links.ShareError, FleetError) as error:
             st.error(refusal_text(error), icon=":material/link_off:")
     return None
@@ -119,44 +118,45 @@ def edit_form(fleet: Fleet) -> Fleet:
             new_values[path] = values[path]
             continue
         with grid.cell():
-            widget_key, names = f"fleet-{path}:{st.session_state[TIMES]}", [*field.options] or None
-            forms.draw_widget(field, values[path], names=names, key=widget_key, help=field.help)
-        value = st.session_state.get(widget_key, values[path])
-        new_values[path] = values[path] if value is None else value
+            widget_key, choices = f"fleet-{path}:{st.session_state[TIMES]}", [*field.options]
+            forms.draw_widget(field, values[path], names=choices or None, key=widget_key,
+                              help=field.help)  # fmt: skip
+        edited_value = st.session_state.get(widget_key, values[path])
+        new_values[path] = values[path] if edited_value is None else edited_value
     for path, field in field_of.items():
         if field.kind is tuple:
             st.markdown(f"**{field.label}**", help=field.help)
             table_columns, rows, options = tables.columns_of(field_of, path), values[path], {}
             if path == "kinds":
-                keys = [entry.key for entry in presets()]
-                options["scenario"] = list(dict.fromkeys([*keys, *(r["scenario"] for r in rows)]))
-            edited = tables.edit_table(
+                names = [entry.key for entry in presets()] + [row["scenario"] for row in rows]
+                options["scenario"] = list(dict.fromkeys(names))
+            edited_table = tables.edit_table(
                 table_columns, rows, options, f"fleet-{path}:{st.session_state[TIMES]}"
             )
-            new_values[path] = tables.complete_rows(edited.to_dicts(), table_columns)
+            new_values[path] = tables.complete_rows(edited_table.to_dicts(), table_columns)
     return fleet_from(new_values)
 
 
 def over_time_chart(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Chart:
-    """Map of a figure (of DRAWN) of each supernode (down) in each hour of the fleet (across)."""
+    """Heat map of the figure `key` of DRAWN: a row for each supernode, a column for each hour."""
     label, si_factor, unit = DRAWN[key]
     fleet_rows = answer["rows"]
-    values = np.array([row["hours"][key] for row in fleet_rows], dtype=float) * si_factor
-    if np.isnan(values).all():
+    figures = np.array([row["hours"][key] for row in fleet_rows], dtype=float) * si_factor
+    if np.isnan(figures).all():
         return empty_chart("No request finished")
-    hours, hour_s = values.shape[1], answer["hour_s"]
-    time_factor, time_unit = time_axis(hours * hour_s)
-    names = [row["name"] for row in fleet_rows]
+    columns, hour_s = figures.shape[1], answer["hour_s"]
+    time_factor, time_unit = time_axis(columns * hour_s)
+    row_names = [row["name"] for row in fleet_rows]
     fig = figure(height=150 + 26 * len(fleet_rows))
     add_heat_map(
-        fig, values, dark=dark, x=(np.arange(hours) + 0.5) * hour_s * time_factor, y=names, ygap=1,
-        zmax=float(np.nanmax(values)),
+        fig, figures, dark=dark, x=(np.arange(columns) + 0.5) * hour_s * time_factor, y=row_names,
+        ygap=1, zmax=float(np.nanmax(figures)),
         hovertemplate=f"%{{y}}, at %{{x:.3~g}} {time_unit}<br>%{{z:,.4~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
     least_text, most_text = (
-        f"{values.flat[position]:,.4g} {unit} at {names[position // hours]}"
-        for position in (np.nanargmin(values), np.nanargmax(values))
+        f"{figures.flat[position]:,.4g} {unit} at {row_names[position // columns]}"
+        for position in (np.nanargmin(figures), np.nanargmax(figures))
     )
     return chart(
         fig, f"{label} of {len(fleet_rows)} rows of supernodes over time: least {least_text}; most "
@@ -173,9 +173,9 @@ IN_MS = "tpot_s"  # the metrics whose seconds the table shows as ms begin so
 
 def column_header(metric: Metric) -> str:
     """Header of a metric's column: its name, and its unit unless it is a count or share."""
-    name = metric.short or metric.label
+    title = metric.short or metric.label
     unit = "ms" if metric.key.startswith(IN_MS) else metric.unit
-    return name if metric.kind in ("count", "share") or unit == name else f"{name} ({unit})"
+    return title if metric.kind in ("count", "share") or unit == title else f"{title} ({unit})"
 
 
 def cell_value(metric: Metric, value: float | None) -> float | None:

@@ -4,17 +4,15 @@ import os
 import random
 import sqlite3
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 
-from tests.conftest import PATIENCE_S, ROOT, free_port, wait_until_healthy
+from tests.conftest import PATIENCE_S, ROOT
 from tests.protocol import Tab
 from twin.lab.library import preset
 from twin.lab.share.links import pack_scenario
@@ -105,35 +103,9 @@ def test_a_tab_that_is_gone_in_the_middle_of_a_write_leaves_nothing_open(app_url
     store.close()
 
 
-def test_the_procfile_serves_on_its_port(tmp_path: Path):
-    command = (ROOT / "Procfile").read_text("utf-8").removeprefix("web:").strip()
-    port = free_port()
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    log = tmp_path / "log"
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {command}"],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "PATH": path,
-                "PORT": str(port),
-                "TWIN_PUBLIC_HOST": "127.0.0.1",
-                "TWIN_DB_URL": f"sqlite:///{tmp_path / 'twin.db'}",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            wait_until_healthy(f"http://127.0.0.1:{port}", server, log)
-        finally:
-            server.terminate()
-            server.wait(timeout=PATIENCE_S)
-
-
 def test_the_procfile_does_not_serve_whoever_names_it():
-    """Without a name of its own, a server would answer a foreign name that leads to it."""
+    """Without a name of its own, a server would answer a foreign name that leads to it. With one it
+    serves: ui/test_login.py."""
     command = (ROOT / "Procfile").read_text("utf-8").removeprefix("web:").strip()
     unnamed = {k: v for k, v in os.environ.items() if k != "TWIN_PUBLIC_HOST"}
     end = subprocess.run(

@@ -1,4 +1,4 @@
-"""A server whose visitors log in with OpenID Connect, as it serves."""
+"""A server that the Procfile starts, whose visitors log in with OpenID Connect."""
 
 import json
 import os
@@ -39,15 +39,16 @@ class Server:
 
 
 @contextmanager
-def served(folder: Path, mode: str, port: int, *options: str) -> Iterator[Server]:
-    """A dashboard of its own with a TWIN_ACCESS."""
+def served(folder: Path, port: int, option: str) -> Iterator[Server]:
+    """A dashboard of its own on the port that the Procfile takes from the environment."""
     database = f"sqlite:///{folder / 'twin.db'}"
+    command = (ROOT / "Procfile").read_text("utf-8").removeprefix("web: streamlit ").strip()
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.served", "run", "app.py", f"--server.port={port}",
-             *options],
+            ["/bin/sh", "-c", f'exec "$0" -m tests.served {command} "$1"', sys.executable, option],
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            env={**os.environ, "TWIN_DB_URL": database, access.VARIABLE: mode,
+            env={**os.environ, "TWIN_DB_URL": database, access.VARIABLE: access.LOGIN,
+                 "PORT": str(port), "TWIN_PUBLIC_HOST": "localhost",
                  ENGINE_VARIABLE: "tests.lab.fake_engine"},
         )  # fmt: skip
     url = f"http://localhost:{port}"
@@ -76,7 +77,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
         lines = [f"{name} = {json.dumps(value)}" for name, value in secrets.items()]
         (folder / "secrets.toml").write_text("\n".join(["[auth]", *lines]))
         option = f"--secrets.files={folder / 'secrets.toml'}"
-        with served(folder, access.LOGIN, port, option) as running:
+        with served(folder, port, option) as running:
             yield running
 
 

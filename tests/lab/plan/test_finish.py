@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from tests.draws import some
-from tests.lab.plan.small import facts, plan, small
+from tests.lab.plan.small import VARY, facts, plan, small
 from tests.lab.plan.test_search import driven
 from twin.lab.explain.capacity import Capacity
 from twin.lab.plan.answer import interim_answer, limit_name, stage_text, status_of
@@ -22,6 +22,8 @@ TIGHT = [
     {"workload__rate_req_per_s": 25.0, "workload__lengths": "sharegpt", "slo__tpot_ms": 2.8,
      "supernode__nodes": 2},
 ]  # fmt: skip
+
+ONE_SIZE = ("instances", "decode_batch")  # in a made-up machine: each size is priced anew
 
 
 def finished(scenario) -> Finish:
@@ -52,9 +54,9 @@ def made_up(s):
     }  # fmt: skip
 
 
-def relaxations(over=lambda: False, figures=made_up, **changes):
+def relaxations(over=lambda: False, figures=made_up, vary=ONE_SIZE, **changes):
     """Those of a plan for which nothing fits, by figures that are made up."""
-    search = Search(space_of(plan(small(**changes)), facts()), facts(), over)
+    search = Search(space_of(plan(small(**changes), vary=vary), facts()), facts(), over)
     finish = Finish(search, facts())
     for steps in (search.steps(), finish.steps()):
         with suppress(StopIteration):
@@ -107,7 +109,7 @@ def test_tpot_is_relaxed_also_where_runs_end_before_a_request_of_such_a_tpot():
             "needs_tpot_s": 0.05 if is_long else None, "needs_ttft_s": None,
         }  # fmt: skip
 
-    rows = relaxations(figures=figures, slo__tpot_ms=3.0, workload__output_tokens=1000)
+    rows = relaxations(figures=figures, vary=VARY, slo__tpot_ms=3.0, workload__output_tokens=1000)
     assert {row["limit"]: row["to"] for row in rows} == {"slo.tpot_ms": 50.0}
 
 

@@ -296,7 +296,7 @@ def _run_state(store: Store, run: str) -> Run:
 
 
 def with_body_limit(app: ASGIApp) -> ASGIApp:
-    """The app behind a limit: where it reads a body of more than MOST_BYTES the answer is 413."""
+    """Returns the app behind a limit: a body of more than MOST_BYTES is answered with 413."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Call the app, which reads the body by parts that are counted."""

@@ -103,7 +103,7 @@ def import_trace(
     summary = trace_figures(table)
     flat_figures = {k: "; ".join(v) if isinstance(v, list) else v for k, v in summary.items()}
     by_group = {k: v if isinstance(v, dict) else {"": v} for k, v in flat_figures.items()}
-    figures = {f"{k} {label}".strip(): v for k, part in by_group.items()
-               for label, v in part.items() if v is not None}  # fmt: skip
+    figures = {f"{key} {label}".strip(): value for key, labelled in by_group.items()
+               for label, value in labelled.items() if value is not None}  # fmt: skip
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
     print_answer(summary, as_json, table.name, ("what", "figure"), rows)

@@ -66,8 +66,8 @@ def compare_runs(
     with terminal.progress_bar("compare") as watch:
         comparison = lab_function("runs.answer:compare_by_name")(runs, lambda name: watch, seeds)
     terminal.end_with_json(asdict(comparison), as_json)
-    heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
-    differing = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
+    heads = [f"{index + 1} {name}" for index, name in enumerate(comparison.names)]
+    differing = [row for row in comparison.inputs if row.path not in {"name", "question", "source"}]
     inputs = [(r.path, *(f"{value} {r.unit}".strip() for value in r.values)) for r in differing]
     terminal.print_rows("How the questions differ", ("field", *heads), inputs)
     figures = [(r.name, *r.cell_texts()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
@@ -149,12 +149,12 @@ def predict_scenario(
 
 def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
     """Print a steady state by formula: figures, operators, advice and known errors."""
-    figure_rows = [(k, as_text(k, value)) for k, value in prediction["summary"].items()]
+    figure_rows = [(key, as_text(key, value)) for key, value in prediction["summary"].items()]
     terminal.print_rows(f"{name}: always full", ("figure", "value"), figure_rows)
     for phase, operators in prediction["operators"].items():
         total_s = sum(operators.values())
         by_length = sorted(operators.items(), key=lambda item: -item[1])
-        lines = [(k, seconds(value), f"{100 * value / total_s:.1f} %") for k, value in by_length]
+        lines = [(name, seconds(s), f"{100 * s / total_s:.1f} %") for name, s in by_length]
         heads = ("operator", "critical path", "share")
         terminal.print_rows(f"Where {phase} time goes", heads, lines)
     for sentence in (prediction["advice"], *prediction["errors"]):
@@ -192,14 +192,15 @@ def print_run(answer: Mapping[str, Any]) -> None:
     """Print a run's figures, notes and broken checks, and where it is stored."""
     summary = answer["summary"]
     metrics = [m for m in metrics_at("table") if m.shows("table", summary.get(m.key))]
-    figure_rows = [(m.key, as_text(m.key, summary[m.key])) for m in metrics]
+    figure_rows = [(metric.key, as_text(metric.key, summary[metric.key])) for metric in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), figure_rows)
     for group in ("model", "tenant"):
-        parts, columns = answer.get(f"{group}s", []), metrics_at("library")
-        columns = [m for m in columns if any(row.get(m.key) is not None for row in parts)]
-        heads = (group, *(m.label for m in columns))
-        cells = [(row[group], *(as_text(m.key, row.get(m.key)) for m in columns)) for row in parts]
-        if parts:
+        group_rows, columns = answer.get(f"{group}s", []), metrics_at("library")
+        columns = [m for m in columns if any(row.get(m.key) is not None for row in group_rows)]
+        heads = (group, *(metric.label for metric in columns))
+        cells = [(row[group], *(as_text(metric.key, row.get(metric.key)) for metric in columns))
+                 for row in group_rows]  # fmt: skip
+        if group_rows:
             terminal.print_rows(f"By {group}", heads, cells)
     for note in answer["notes"]:
         terminal.out.print(escape(note))

@@ -122,7 +122,8 @@ def unmet_condition(path: str, scenario: Scenario) -> When | None:
     """The first condition of the field at `path` that the scenario does not meet. None if it meets
     all, so that the field has an effect."""
     field = field_info(path)
-    return next((c for c in field.conditions if not c.holds(scenario)), None) if field else None
+    conditions = field.conditions if field else ()
+    return next((condition for condition in conditions if not condition.holds(scenario)), None)
 
 
 def value_text(value: Any) -> str:
@@ -142,7 +143,7 @@ def _fields_of(
     model: type[BaseModel], prefix: str, group: str, conditions: tuple[When, ...], since: int
 ) -> Iterator[ScenarioField]:
     """Yield the fields of a model and of its sections. prefix: what precedes their paths, "" or
-    such as "a.". group, conditions, since: what they inherit from the sections around them.
+    such as "a."; group, conditions, since: inherited by the fields from the sections around them.
     Sections of a row of a list are skipped: its fields are declared in the scenario's own
     sections."""
     for name, info in model.model_fields.items():
@@ -162,12 +163,12 @@ def _fields_of(
 
 
 def _declared_field(
-    path: str, info: FieldInfo, text: str, group: str, conditions: tuple[When, ...], since: int
+    path: str, info: FieldInfo, help_text: str, group: str, conditions: tuple[When, ...], since: int
 ) -> ScenarioField:
-    """Declaration of the field at `path`. text: its help, which may end with its source in
-    brackets. group, conditions, since: as declared, or inherited from its sections."""
+    """Declaration of the field at `path`. help_text: its help, which may end with its source in
+    brackets; group, conditions, since: as declared, or inherited from its sections."""
     metadata: Any = info.json_schema_extra
-    help_and_source = re.fullmatch(r"(.*?)(?: \[(.*)\])?", text)
+    help_and_source = re.fullmatch(r"(.*?)(?: \[(.*)\])?", help_text)
     assert help_and_source is not None
     limit_of = {type(limit).__name__: limit for limit in info.metadata}
     is_literal = get_origin(info.annotation) is Literal

@@ -102,7 +102,7 @@ class Pool:
 
     @property
     def chip(self) -> str:
-        """Name of the chip of its instances' NPUs."""
+        """Name of the chip of the pool's NPUs."""
         return self.own.chip
 
     @property
@@ -222,12 +222,12 @@ def _chip_name(pool_chip: str, machine_chip: str) -> str:
 def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
     """The prefill pool, on its own NPUs or on decode's. chip: name of the machine's first chip."""
     prefill, is_disaggregated = deployment.prefill, deployment.mode == "disaggregated"
-    host_role = "decode" if is_disaggregated and prefill.on == "decode_npus" else ""
-    core_share = prefill.core_share if host_role else 1.0
+    lender_role = "decode" if is_disaggregated and prefill.on == "decode_npus" else ""
+    core_share = prefill.core_share if lender_role else 1.0
     group = Group(
         LAYER, prefill.npus_per_instance,
-        _chip_name(deployment.decode.chip if host_role else prefill.chip, chip),
-        core_share * (1.0 - _lent_core_share(deployment)), host_role, attention=prefill.attention,
+        _chip_name(deployment.decode.chip if lender_role else prefill.chip, chip),
+        core_share * (1.0 - _lent_core_share(deployment)), lender_role, attention=prefill.attention,
         tp_dies=prefill.tp_dies if prefill.attention == "tp" else 1,
         cp_dies=prefill.cp_dies if prefill.attention != "sp_tp_sp" else 1,
         pp_stages=prefill.pp_stages, experts_tp=prefill.experts_tp,
@@ -249,13 +249,14 @@ def _decode_pool(deployment: Deployment, chip: str) -> Pool:
     is_disaggregated = deployment.mode == "disaggregated"
     cores = 1.0 - prefill.core_share if is_disaggregated and prefill.on == "decode_npus" else 1.0
     offloaded_share = decode.attention_offload if is_disaggregated else 0.0
-    expert_npus, own_chip = decode.expert_npus, _chip_name(decode.chip, chip)
+    expert_npus, decode_chip = decode.expert_npus, _chip_name(decode.chip, chip)
     stages = ("attention", "dense") if expert_npus else LAYER
-    own_group = _decode_group(deployment, stages, decode.npus_per_instance - expert_npus, own_chip)
+    first_npus = decode.npus_per_instance - expert_npus
+    first_group = _decode_group(deployment, stages, first_npus, decode_chip)
     domains = decode.domains if expert_npus else 1
-    groups = [replace(own_group, cores=cores, requests=1.0 - offloaded_share, domains=domains)]
+    groups = [replace(first_group, cores=cores, requests=1.0 - offloaded_share, domains=domains)]
     if expert_npus:
-        groups.append(Group(("experts",), expert_npus, own_chip, cores, coupling="turns"))
+        groups.append(Group(("experts",), expert_npus, decode_chip, cores, coupling="turns"))
     if offloaded_share:
         groups.append(Group(
             ("attention_core",), prefill.instances * prefill.npus_per_instance,

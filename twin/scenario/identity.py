@@ -97,8 +97,10 @@ def _differs_from_default(s: Scenario, path: str, old_defaults: Mapping[str, Any
         field_name = section.removesuffix("[]")
         values = [getattr(table, field_name) for table in tables]
         tables = [row for rows in values for row in rows] if section.endswith("[]") else values
-    with_default = ((t, old_defaults.get(path, type(t).model_fields[leaf].default)) for t in tables)
-    return any(getattr(t, leaf) != default for t, default in with_default)
+    return any(
+        getattr(table, leaf) != old_defaults.get(path, type(table).model_fields[leaf].default)
+        for table in tables
+    )
 
 
 def _add_missing_field(values: Fields, path: str, value: Any) -> None:
@@ -112,19 +114,19 @@ def _add_missing_field(values: Fields, path: str, value: Any) -> None:
     values.setdefault(name, value)
 
 
-def _drop_field(values: Any, parts: list[str]) -> None:
-    """Remove a field from nested values. parts: its path, divided at the dots; in a list, whose
+def _drop_field(values: Any, keys: list[str]) -> None:
+    """Remove a field from nested values. keys: its path, divided at the dots; in a list, whose
     part ends with [], the field is removed from every row."""
-    first_part, *other_parts = parts
-    name = first_part.removesuffix("[]")
-    if not other_parts:
+    first_key, *other_keys = keys
+    name = first_key.removesuffix("[]")
+    if not other_keys:
         values.pop(name, None)
         return
     # Rows may be gone with their list, when that is newer too.
-    for table in values.get(name, ()) if first_part.endswith("[]") else [values.get(name, {})]:
-        _drop_field(table, other_parts)
+    for table in values.get(name, ()) if first_key.endswith("[]") else [values.get(name, {})]:
+        _drop_field(table, other_keys)
         # A section that schema 1 did not have.
-        if not table and name in values and not first_part.endswith("[]"):
+        if not table and name in values and not first_key.endswith("[]"):
             del values[name]
 
 

@@ -35,23 +35,23 @@ def _cached_split_models(s: Scenario) -> tuple[Scenario, ...]:
     """One scenario for each model, with its own sections, first NPU, pool share and seed."""
     scenarios: list[Scenario] = []
     next_free_npu, owner_of = s.deployment.first_npu, npu_owners(s)
-    given_shares = [0.0, *(row.pool_share for row in s.models)]
-    default_share = (1.0 - sum(given_shares)) / given_shares.count(0.0)
+    stated_shares = [0.0, *(row.pool_share for row in s.models)]
+    default_share = (1.0 - sum(stated_shares)) / stated_shares.count(0.0)
     models: tuple[Scenario | Model, ...] = (s, *s.models)
-    for k, (row, given_share) in enumerate(zip(models, given_shares, strict=True)):
+    for index, (row, stated_share) in enumerate(zip(models, stated_shares, strict=True)):
         first_npu = row.deployment.first_npu or next_free_npu
-        if owner_of[k] != k:
-            first_npu = scenarios[owner_of[k]].deployment.first_npu
-        own_sections = {name: getattr(row, name) for name in OWN}
-        own_sections["deployment"] = row.deployment.model_copy(update={"first_npu": first_npu})
-        memory_pool, pool_share = s.memory_pool, given_share or default_share
+        if owner_of[index] != index:
+            first_npu = scenarios[owner_of[index]].deployment.first_npu
+        sections = {name: getattr(row, name) for name in OWN}
+        sections["deployment"] = row.deployment.model_copy(update={"first_npu": first_npu})
+        memory_pool, pool_share = s.memory_pool, stated_share or default_share
         capacity_fields = ("gb_per_node", "ssd_gb_per_node")
         capacities_gb = {name: getattr(memory_pool, name) * pool_share for name in capacity_fields}
-        own_sections["memory_pool"] = memory_pool.model_copy(update=capacities_gb)
-        own_sections |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
-        scenarios.append(s.model_copy(update=own_sections))
+        sections["memory_pool"] = memory_pool.model_copy(update=capacities_gb)
+        sections |= {"models": (), "seed": (s.seed + 1_000_003 * index) % 2**31}
+        scenarios.append(s.model_copy(update=sections))
         next_free_npu = max(
-            next_free_npu if owner_of[k] != k else 0, first_npu + most_npus(scenarios[-1])
+            next_free_npu if owner_of[index] != index else 0, first_npu + most_npus(scenarios[-1])
         )
     return tuple(scenarios)
 
@@ -60,8 +60,9 @@ def npu_owners(s: Scenario) -> list[int]:
     """For each model the number of the model whose NPUs it uses: its own number, or that of an
     earlier model with which it takes turns on the same NPUs."""
     names, owner_of = model_names(s), [0]
-    for k, row in enumerate(s.models, start=1):
-        owner_of.append(owner_of[names.index(row.npus_of)] if row.npus_of in names[:k] else k)
+    for index, row in enumerate(s.models, start=1):
+        is_shared = row.npus_of in names[:index]
+        owner_of.append(owner_of[names.index(row.npus_of)] if is_shared else index)
     return owner_of
 
 
@@ -140,14 +141,14 @@ def model_disagreements(s: Scenario) -> list[str]:
          f"models may take up the NPUs up to {max(end_npus):,} and the supernode has "
          f"{s.supernode.npus:,}: add nodes, or take fewer or smaller instances"),
     )  # fmt: skip
-    for k in range(len(models)):  # those that take turns have the NPUs of the largest
-        end_npus[owner_of[k]] = max(end_npus[owner_of[k]], end_npus[k])
+    for index in range(len(models)):  # those that take turns have the NPUs of the largest
+        end_npus[owner_of[index]] = max(end_npus[owner_of[index]], end_npus[index])
     by_first_npu = sorted({*owner_of}, key=first_npus.__getitem__)
-    for k, next_k in pairwise(by_first_npu):
-        if first_npus[next_k] < end_npus[k]:
+    for index, later in pairwise(by_first_npu):
+        if first_npus[later] < (end_npu := end_npus[index]):
             problems.append(
-                f"{names[k]} has the NPUs up to {end_npus[k]} and {names[next_k]} begins at "
-                f"{first_npus[next_k]}: let its deployment.first_npu be {end_npus[k]} or more"
+                f"{names[index]} has the NPUs up to {end_npu} and {names[later]} begins at "
+                f"{first_npus[later]}: let its deployment.first_npu be {end_npu} or more"
             )
     problems += _turn_disagreements(s, models)
     for name, row in zip(names[1:], s.models, strict=True):
@@ -163,24 +164,24 @@ def model_disagreements(s: Scenario) -> list[str]:
 def _turn_disagreements(s: Scenario, models: Sequence[Scenario]) -> list[str]:
     """Sentences about models that cannot take turns on the same NPUs; models: of `split_models`."""
     names, owner_of, problems = model_names(s), npu_owners(s), list[str]()
-    for k, row in enumerate(s.models, start=1):
+    for index, row in enumerate(s.models, start=1):
         problems += broken_rules(
-            (row.npus_of and owner_of[k] == k,
-             f"{names[k]} takes the NPUs of {row.npus_of!r}, and no model above it has that "
-             f"name: let its npus_of be one of {', '.join(names[:k])}"),
+            (row.npus_of and owner_of[index] == index,
+             f"{names[index]} takes the NPUs of {row.npus_of!r}, and no model above it has that "
+             f"name: let its npus_of be one of {', '.join(names[:index])}"),
             (row.npus_of and row.deployment.first_npu,
-             f"{names[k]} has a deployment.first_npu and takes the NPUs of {row.npus_of}: set "
+             f"{names[index]} has a deployment.first_npu and takes the NPUs of {row.npus_of}: set "
              "one of them back to its default"),
         )  # fmt: skip
-    models_in_turns = {k for pair in enumerate(owner_of) if len({*pair}) > 1 for k in pair}
-    for k in sorted(models_in_turns):
-        elastic, pools = models[k].elastic, pools_by_role(models[k])
+    models_in_turns = {index for pair in enumerate(owner_of) if len({*pair}) > 1 for index in pair}
+    for index in sorted(models_in_turns):
+        elastic, pools = models[index].elastic, pools_by_role(models[index])
         problems += broken_rules(
             (elastic.least_instances or elastic.controller in ("fixed", "schedule"),
-             f"{names[k]} shares NPUs in turns, and they have to come free: set its "
+             f"{names[index]} shares NPUs in turns, and they have to come free: set its "
              "elastic.least_instances to 0 with a controller that decides, such as queue"),
             (len(pools) > 1,
-             f"{names[k]} shares NPUs in turns and has {len(pools)} pools, of which each would "
+             f"{names[index]} shares NPUs in turns and has {len(pools)} pools, of which each would "
              "have to win its own: let its deployment.mode be colocated"),
         )  # fmt: skip
     return problems

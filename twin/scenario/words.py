@@ -86,16 +86,18 @@ def _field_like(path: str) -> str:
     """A field that the user may have meant by a wrong path; '' if none is similar. First choice is
     a field whose path begins with it, then one of that name in another section, then one with a
     similar section and a similar name."""
-    longer = [one for one in fields() if one.startswith(path) and "." not in one[len(path) :]]
+    below = [known for known in fields() if known.startswith(path)]
+    longer = [known for known in below if "." not in known[len(path) :]]
     section, _, name = path.rpartition(".")
-    namesakes = [one for one in fields() if one.rpartition(".")[2] == name and "[]" not in one]
+    plain = [known for known in fields() if "[]" not in known]
+    namesakes = [known for known in plain if known.rpartition(".")[2] == name]
     if similar := longer or difflib.get_close_matches(path, namesakes, n=1, cutoff=0.0):
         return similar[0]
-    for one in difflib.get_close_matches(path, list(fields()), n=3, cutoff=LIKE):
-        own_section, _, own_name = one.rpartition(".")
-        name_pairs = (section, own_section), (name, own_name)
+    for field_path in difflib.get_close_matches(path, list(fields()), n=3, cutoff=LIKE):
+        field_section, _, field_name = field_path.rpartition(".")
+        name_pairs = (section, field_section), (name, field_name)
         if all(difflib.SequenceMatcher(None, *pair).ratio() >= LIKE for pair in name_pairs):
-            return one
+            return field_path
     return ""
 
 
@@ -103,7 +105,7 @@ def problem_sentence(error: ValidationError, within: str = "") -> str:
     """First problem of a validation error as one sentence. within: text before the path of its
     field, such as "supernode.edits[]."."""
     problem_details = error.errors()[0]
-    path = within + ".".join(str(part) for part in problem_details["loc"])
+    path = within + ".".join(str(key) for key in problem_details["loc"])
     error_type, context = problem_details["type"], problem_details.get("ctx", {})
     message = problem_details["msg"].removeprefix("Value error, ")
     if not path:

@@ -24,12 +24,12 @@ FUNCTIONS = ("load", "predict", "simulate", "sweep", "plan")
 
 
 def __getattr__(name: str) -> Any:
-    """One of the five functions of `FUNCTIONS`, imported at its first use."""
+    """Returns the function of `FUNCTIONS` with this name, imported at its first use."""
     if name not in FUNCTIONS:
         raise AttributeError(f"module 'twin' has no attribute {name!r}")
     return getattr(import_module("twin.lab.functions"), name)
 
 
 def __dir__() -> list[str]:
-    """Sorted names of this module, with the five functions of `FUNCTIONS`."""
+    """Returns the names of this module and of `FUNCTIONS`, sorted."""
     return sorted({*globals(), *FUNCTIONS})

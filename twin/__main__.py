@@ -40,36 +40,37 @@ COMMANDS = {  # as "module:function", or "module:app" for a group of commands
 
 
 def help_of(code: str) -> str:
-    """Docstring of a command ("module:name"), read from its source: imports take a second."""
-    module, _, name = code.partition(":")
-    path = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    tree = ast.parse(path.read_bytes())
-    definitions = [node for node in tree.body if getattr(node, "name", "") == name]
-    return ast.get_docstring(definitions[0] if definitions else tree) or ""  # type: ignore[arg-type]
+    """Returns the docstring of the command at "module:name", read from its source, not imported."""
+    module_name, _, attribute = code.partition(":")
+    path = Path(__file__).parent.joinpath(*module_name.split(".")[1:]).with_suffix(".py")
+    syntax_tree = ast.parse(path.read_bytes())
+    definitions = [node for node in syntax_tree.body if getattr(node, "name", "") == attribute]
+    return ast.get_docstring(definitions[0] if definitions else syntax_tree) or ""  # type: ignore[arg-type]
 
 
 def load_command(name: str) -> Any:
     """Import a command's module; returns the command with its arguments and options."""
-    module, _, attribute = COMMANDS[name].partition(":")
-    command = getattr(import_module(module), attribute)
+    module_name, _, attribute = COMMANDS[name].partition(":")
+    command = getattr(import_module(module_name), attribute)
     if not isinstance(command, typer.Typer):
-        own_app = typer.Typer(add_completion=False)
-        own_app.command(name)(command)
-        command = own_app
+        single_app = typer.Typer(add_completion=False)
+        single_app.command(name)(command)
+        command = single_app
     return typer.main.get_command(command)
 
 
 class Lazy(TyperGroup):
     """A group that imports the module of a command only when that command is used."""
 
-    def __init__(self, **given: Any):
-        """Register all commands of `COMMANDS` with their help; given: typer's arguments."""
-        super().__init__(**given)
+    def __init__(self, **typer_options: Any):
+        """Register all commands of `COMMANDS` with their help text."""
+        super().__init__(**typer_options)
         for name, code in COMMANDS.items():
             self.commands[name] = TyperCommand(name, help=help_of(code))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Name, command (imported) and arguments of a command line; raises a usage error."""
+        """Returns (name, imported command, its arguments) of the command line `args`; an unknown
+        command raises typer's usage error."""
         name, command, arguments = super().resolve_command(ctx, args)
         return name, command and load_command(args[0]), arguments
 

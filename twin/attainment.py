@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ from twin.hardware.prices import (
     nic,
     transfer_collision,
 )
-from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import bytes_sent
 from twin.model.offload import handed_and_moved_bytes
 from twin.model.waiting import (
@@ -41,10 +39,16 @@ from twin.policies.batching import (
     token_variance,
     tokens_per_iteration,
 )
-from twin.prefill_queue import colocated_pool_by_load, front_routers, prefill_pool
+from twin.prefill_queue import (
+    DIGITS,
+    SAMPLE,
+    colocated_pool_by_load,
+    first_prompts,
+    front_routers,
+    prefill_pool,
+)
 from twin.scenario import Scenario
 from twin.steady import Priced
-from twin.workload.offered import Offered
 
 if TYPE_CHECKING:  # a formula waits for no compiler
     from twin.stationary import Swings
@@ -53,13 +57,12 @@ FULL = 0.99  # of what prefill sustains: beyond it queues have no mean
 HAND_OFF = 1.5  # full batches that a request spends in prefill: half of one waiting, one computed
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
-# Requests that the queue is followed over; of them, while it fills; of a long run, as a share.
-SAMPLE, BEGINS, FILLS = 4000, 200, 0.2
+# Requests of a sample while the queue fills; of a long run, as a share.
+BEGINS, FILLS = 200, 0.2
 ROUNDS, TIMES = 10, 2  # full batches of each instance, at least; of a full sample, at most
 PIECES = 600_000  # of prompts that the queue is followed over, at most
 # Of the largest rate, beyond which queues last longer than the sample: more prompts are followed.
 BUSY, LONGER, HALVINGS = 0.5, 64_000, 4
-DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
@@ -95,85 +98,84 @@ class Attainment:
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
-        """Pairs (length, number) of the answers; lengths in tokens, rounded to two digits."""
-        rounded = (round(a, 2 - len(str(a))) or 1 for a in self.answers.tolist())
-        return sorted(Counter(rounded).items())
+        """Pairs (answer tokens, rounded to two digits; number of such answers), shortest first."""
+        lengths = (round(tokens, 2 - len(str(tokens))) or 1 for tokens in self.answers.tolist())
+        return sorted(Counter(lengths).items())
 
     @property
     def slo_by_tenant(self) -> list[tuple[float, float, float]]:
-        """(share of the requests, TTFT SLO in seconds, TPOT SLO in seconds) of each tenant."""
+        """For each tenant (share of the requests, TTFT SLO in seconds, TPOT SLO in seconds); one
+        entry for all requests if there are no tenants."""
         s = self.scenario
         return [
-            (t.share, t.ttft_s or s.slo.ttft_s, 1e-3 * (t.tpot_ms or s.slo.tpot_ms))
-            for t in s.tenants
+            (tenant.share, tenant.ttft_s or s.slo.ttft_s, 1e-3 * (tenant.tpot_ms or s.slo.tpot_ms))
+            for tenant in s.tenants
         ] or [(1.0, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)]
 
     @cached_property
     def long_prompts(self) -> Prompts:
-        """Prompts of a long run: copies of the sample, each in another order."""
-        copies = self.longer_prompts // len(self.prompts.fresh)
-        return self.prompts.shuffled(copies) if copies > 1 else self.prompts
+        """Prompts of a long run: copies of `prompts`, each in a different random order."""
+        copy_count = self.longer_prompts // len(self.prompts.fresh)
+        return self.prompts.shuffled(copy_count) if copy_count > 1 else self.prompts
 
-    def _prompts_at(self, rate: float) -> Prompts:
-        """Prompts that a queue at `rate` requests/s is followed over: more near saturation."""
+    def _queue_prompts(self, rate: float) -> Prompts:
+        """Prompts for computing the prefill queue at `rate` requests/s: more near saturation."""
         return self.long_prompts if rate > BUSY * self.max_rate else self.prompts
 
-    def _since_filled(self, waits: np.ndarray) -> np.ndarray:
-        """Waits of a sample (s, in order of arrival) that begin after queues have filled."""
-        is_long = len(waits) > TIMES * SAMPLE
-        start = int(FILLS * len(waits)) if is_long else BEGINS if len(waits) > 2 * BEGINS else 0
-        return waits[start:]
+    def _after_filling(self, waits_s: np.ndarray) -> np.ndarray:
+        """Waits (s) of a sample, in order of arrival, without those while queues still fill."""
+        is_long = len(waits_s) > TIMES * SAMPLE
+        start = int(FILLS * len(waits_s)) if is_long else BEGINS if len(waits_s) > 2 * BEGINS else 0
+        return waits_s[start:]
 
     def ttft_share(self, rate: float, iteration_s: float, *, is_long: bool = False) -> float:
-        """Share of requests whose TTFT is within the SLO at `rate` requests/s; iteration_s: mean of
-        a decode iteration; is_long: whether more prompts are followed near saturation."""
+        """Share of requests whose TTFT is within the SLO at `rate` requests/s. iteration_s: mean of
+        a decode iteration; is_long: whether to use `long_prompts` near saturation."""
         pool = self.colocated(rate, iteration_s) if self.colocated else self.pool
         if pool is None:
             return 1.0
         if rate > self.max_rate:  # a queue that grows without end may be short in a short sample
             return 0.0
-        prompts = self._prompts_at(rate) if is_long else self.prompts
-        sorted_s = np.sort(self._first_tokens_s(prompts, pool, rate, iteration_s)).tolist()
-        total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
-        met_sum = math.fsum(s * bisect_right(sorted_s, limit) for s, limit, _ in self.slo_by_tenant)
-        return met_sum / (total_share * len(sorted_s))
+        prompts = self._queue_prompts(rate) if is_long else self.prompts
+        ttfts_s = np.sort(self._ttfts_s(prompts, pool, rate, iteration_s)).tolist()
+        slos = self.slo_by_tenant
+        met_sum = math.fsum(share * bisect_right(ttfts_s, limit_s) for share, limit_s, _ in slos)
+        return met_sum / (math.fsum(share for share, _, _ in slos) * len(ttfts_s))
 
-    def _first_tokens_s(
-        self, prompts: Prompts, pool: Pool, rate: float, iteration_s: float
-    ) -> np.ndarray:
+    def _ttfts_s(self, prompts: Prompts, pool: Pool, rate: float, iteration_s: float) -> np.ndarray:
         """TTFT (s) f8[n] of the prompts that arrive after queues have filled, at `rate` requests/s.
-        pool: the queue of prefill; iteration_s: mean seconds of a decode iteration."""
-        waited_s, next_s = waits_and_next_s(prompts, pool, rate)
+        pool: prefill instances and their queue; iteration_s: mean seconds of a decode iteration."""
+        queue_s, next_end_s = waits_and_next_s(prompts, pool, rate)
         fixed_s, joining_s = self.extra_s + pool.delay_s, iteration_s * self.passes
         # Where the router gets it from prefill, a first token comes as the next batch there ends.
-        handed_over_s = self.transfer_s * (prompts.fresh + prompts.cached) + joining_s
-        ttft_s = waited_s + fixed_s + np.maximum(handed_over_s, next_s if self.after_pass else 0.0)
-        return self._since_filled(ttft_s)
+        hand_over_s = self.transfer_s * (prompts.fresh + prompts.cached) + joining_s
+        ttft_s = queue_s + fixed_s + np.maximum(hand_over_s, next_end_s if self.after_pass else 0.0)
+        return self._after_filling(ttft_s)
 
     def reserved_s(self, rate: float) -> float:
-        """Mean seconds from the router to the begin of decode, while a slot is reserved, at `rate`
-        requests/s; 0 without a prefill pool. If prefill is full its queue has no mean: a prompt
-        waits half a full batch and is computed in one. Rounded to two digits, as nearly equal waits
-        have equal populations."""
+        """Mean seconds that a decode slot is reserved, from the router to the begin of decode, at
+        `rate` requests/s; 0 without a prefill pool. If prefill is full its queue has no mean: a
+        prompt waits half a full batch and is computed in one. Rounded to two digits, as nearly
+        equal waits have equal populations."""
         if self.pool is None:
             return 0.0
-        router_s = 1e-3 * self.scenario.front_end.service_ms
+        front_end_s = 1e-3 * self.scenario.front_end.service_ms
         rate = max(rate, LEAST * self.max_rate)
         if rate < FULL * self.max_rate:
-            prompts = self._prompts_at(rate)
-            wait_s = fmean(self._first_tokens_s(prompts, self.pool, rate, 0.0).tolist())
+            prompts = self._queue_prompts(rate)
+            ttft_s = fmean(self._ttfts_s(prompts, self.pool, rate, 0.0).tolist())
         else:
             batch_prompts = max(1.0, self.pool.budget / fmean(self.prompts.fresh.tolist()))
             batch_s = batch_prompts * self.pool.instances / self.max_rate
-            wait_s = self.extra_s + self.pool.delay_s + HAND_OFF * batch_s
-        return float(f"{wait_s - router_s:.2g}")
+            ttft_s = self.extra_s + self.pool.delay_s + HAND_OFF * batch_s
+        return float(f"{ttft_s - front_end_s:.2g}")
 
     def wire_factor(self, rate: float, iteration_s: float) -> float:
         """Mean factor by which other traffic, present for a part of the time, prolongs an exchange
         of decode. rate: requests/s of the decode instance; iteration_s: mean of its iterations."""
-        return max(1.0 + self.overlap_s * rate, self._factor_of_transfers(rate, iteration_s))
+        return max(1.0 + self.overlap_s * rate, self._transfer_factor(rate, iteration_s))
 
-    def _factor_of_transfers(self, rate: float, iteration_s: float) -> float:
+    def _transfer_factor(self, rate: float, iteration_s: float) -> float:
         """Mean factor by which KV transfers that arrive at the ports of a decode exchange prolong
         it. rate: requests/s of the decode instance; iteration_s: mean seconds of its iterations.
         Prompts of a batch are handed over together. Where n transfers share a port the exchange has
@@ -186,34 +188,35 @@ class Attainment:
         rate *= decoders
         batches_per_s = self._batches_per_s(self.pool, rate)
         batch_prompts = rate / batches_per_s  # of a batch
-        batches = batches_per_s * (1.0 - (1.0 - 1.0 / decoders) ** batch_prompts) * iteration_s
+        batches_seen = batches_per_s * (1.0 - (1.0 - 1.0 / decoders) ** batch_prompts) * iteration_s
         # With those of other instances, before they are through.
         batch_prompts *= 1.0 + batches_per_s * self.port_s
         port_transfers = max(1.0, mean_of_fullest(batch_prompts, self.senders))
         most_share = port_transfers / (port_transfers + 1.0)  # that transfers have of a port
         prefills = self.pool.instances
         busy_share = most_share * min(prefills * port_transfers * self.port_s / iteration_s, 1.0)
-        mean_ends = batches / prefills
-        factor, chance, rest_chance = 0.0, math.exp(-mean_ends), 1.0
-        for count in range(MOST_ENDS):
-            factor += chance / (1.0 - min(count * busy_share, most_share))
-            rest_chance -= chance
-            chance *= mean_ends / (count + 1)
-        if rest_chance > NO_CHANCE:  # so many ends are their mean
-            factor += rest_chance / (1.0 - min(mean_ends * busy_share, most_share))
+        mean_ends = batches_seen / prefills
+        factor, chance, other_chance = 0.0, math.exp(-mean_ends), 1.0
+        for end_count in range(MOST_ENDS):
+            factor += chance / (1.0 - min(end_count * busy_share, most_share))
+            other_chance -= chance
+            chance *= mean_ends / (end_count + 1)
+        if other_chance > NO_CHANCE:  # so many ends are their mean
+            factor += other_chance / (1.0 - min(mean_ends * busy_share, most_share))
         return factor
 
     def _batches_per_s(self, pool: Pool, rate: float) -> float:
-        """Batches/s that prefill ends at `rate` requests/s, for the rate rounded to two digits."""
+        """Batches/s that all prefill instances end at `rate` requests/s, rounded to two digits."""
         if rate >= FULL * self.max_rate:
             return self.max_rate / max(1.0, pool.budget / fmean(self.prompts.fresh.tolist()))
         if rate <= LEAST * self.max_rate:  # a prompt each
             return rate
         rate = float(f"{rate:.2g}")
         if rate not in self._batch_rates:
-            waited_s = waits_s(self.prompts, pool, rate)
-            ends = (self.prompts.arrival_s / rate + waited_s).tolist()
-            self._batch_rates[rate] = rate * len({round(end, DIGITS) for end in ends}) / len(ends)
+            queue_s = waits_s(self.prompts, pool, rate)
+            ends_s = (self.prompts.arrival_s / rate + queue_s).tolist()
+            batches = len({round(end_s, DIGITS) for end_s in ends_s})  # prompts of one end together
+            self._batch_rates[rate] = rate * batches / len(ends_s)
         return self._batch_rates[rate]
 
     @cached_property
@@ -223,13 +226,13 @@ class Attainment:
 
     def _pass_wait_s(self, rate: float, iteration_s: float) -> float:
         """Mean seconds that a first token waits for the end of a prefill batch after its request
-        joined decode; 0 unless the router gets it from prefill. iteration_s: mean of decode."""
+        joined decode; 0 unless prefill delivers it. iteration_s: mean of decode iterations."""
         if not self.after_pass or self.pool is None:
             return 0.0
         prompts, joining_s = self.prompts, iteration_s * self.passes
         next_end_s = waits_and_next_s(prompts, self.pool, rate)[1]
-        rest_s = next_end_s - self.transfer_s * (prompts.fresh + prompts.cached) - joining_s
-        return fmean(np.maximum(rest_s, 0.0).tolist())
+        remaining_s = next_end_s - self.transfer_s * (prompts.fresh + prompts.cached) - joining_s
+        return fmean(np.maximum(remaining_s, 0.0).tolist())
 
     def mean_tpot_s(self, rate: float, iteration_s: float, joining: float = 0.0) -> float:
         """Mean seconds per token after the first, over requests of decode instances, at `rate`
@@ -237,27 +240,27 @@ class Attainment:
         first token for a prefill batch is subtracted. joining: requests that join an instance in an
         iteration."""
         wait_iterations = 0.0 if self.passes else self._wait_moment(1, self._recent_share(joining))
-        pass_wait_s, sum_s, answers_count = self._pass_wait_s(rate, iteration_s), 0.0, 0
-        for length, count in self.lengths:
-            if length > 1:
-                answer_s = (self._mean_iterations(length - 1) + wait_iterations) * iteration_s
-                sum_s += count * max(answer_s - pass_wait_s, 0.0) / (length - 1)
+        pass_wait_s, tpot_sum_s, answers_count = self._pass_wait_s(rate, iteration_s), 0.0, 0
+        for tokens, count in self.lengths:
+            if tokens > 1:
+                answer_s = (self._mean_iterations(tokens - 1) + wait_iterations) * iteration_s
+                tpot_sum_s += count * max(answer_s - pass_wait_s, 0.0) / (tokens - 1)
                 answers_count += count
-        return sum_s / answers_count if answers_count else iteration_s / self.per_iteration
+        return tpot_sum_s / answers_count if answers_count else iteration_s / self.per_iteration
 
     def _mean_iterations(self, tokens: int) -> float:
         """Mean iterations of an answer with this number of tokens after the first. The last
         iteration of a long answer computes some tokens that the answer does not need."""
-        tokens_each = self.per_iteration
+        per_pass = self.per_iteration
         if tokens > SHORT_TOKENS:
-            return (tokens + 0.5 * (self.variance / tokens_each + tokens_each - 1.0)) / tokens_each
+            return (tokens + 0.5 * (self.variance / per_pass + per_pass - 1.0)) / per_pass
         draft_tokens = self.scenario.deployment.decode.mtp_draft_tokens
         chances = iteration_chances(tokens, draft_tokens, self.acceptance)
-        return math.fsum(k * chance for k, chance in enumerate(chances, start=1))
+        return math.fsum(iterations * chance for iterations, chance in enumerate(chances, start=1))
 
     def slo_share(self, waits_s: np.ndarray, tpots_s: np.ndarray, iteration_s: float) -> float:
         """Share of a colocated instance's answers that meet both SLOs. waits_s, tpots_s f8[n]: wait
-        and TPOT of each; its TTFT is its wait + extra_s + `passes` x iteration_s (a mean)."""
+        and TPOT of each answer; TTFT = wait + extra_s + `passes` x iteration_s (a mean)."""
         ttft_s = waits_s + self.extra_s + self.passes * iteration_s
         met_shares = [share * np.mean((ttft_s <= ttft_limit_s) & (tpots_s <= tpot_limit_s))
                   for share, ttft_limit_s, tpot_limit_s in self.slo_by_tenant]  # fmt: skip
@@ -265,31 +268,33 @@ class Attainment:
 
     @cached_property
     def max_rate(self) -> float:
-        """Most requests/s that prefill computes; infinite without a prefill pool."""
+        """The largest requests/s that prefill can compute; infinite without a prefill pool."""
         return saturated_rate(self.prompts, self.pool) if self.pool else math.inf
 
     def mean_prefill_s(self, rate: float) -> float:
-        """Mean seconds from the router to the end of prefill at `rate` requests/s."""
+        """Mean seconds of a prompt from the router to the end of prefill at `rate` requests/s."""
         assert self.pool is not None
-        return fmean(self._since_filled(waits_s(self._prompts_at(rate), self.pool, rate)).tolist())
+        queue_s = waits_s(self._queue_prompts(rate), self.pool, rate)
+        return fmean(self._after_filling(queue_s).tolist())
 
     def tpot_share(self, iteration_s: float, swings: Swings) -> float:
         """Share of requests whose TPOT is within the SLO at a mean iteration of `iteration_s`
         seconds. swings: how single iterations differ from it."""
-        recent = self._recent_share(swings.joining)
-        total_share = math.fsum(share for share, _, _ in self.slo_by_tenant)
+        recent_share = self._recent_share(swings.joining)
+        share_sum = math.fsum(share for share, _, _ in self.slo_by_tenant)
+        deviations = [swings.lasting * lasting_share for lasting_share in self.lasting_shares]
         met_sum = math.fsum(
             share
             * math.fsum(
                 count
                 * self._chance_in_tpot(
-                    length, iteration_s, swings.lasting * lasting, swings.single, limit, recent
+                    tokens, iteration_s, deviation, swings.single, limit_s, recent_share
                 )
-                for (length, count), lasting in zip(self.lengths, self.lasting_shares, strict=True)
+                for (tokens, count), deviation in zip(self.lengths, deviations, strict=True)
             )
-            for share, _, limit in self.slo_by_tenant
+            for share, _, limit_s in self.slo_by_tenant
         )
-        return met_sum / (total_share * len(self.answers))
+        return met_sum / (share_sum * len(self.answers))
 
     def longest_iteration_s(self, swings: Swings) -> float:
         """The longest mean iteration (s) with which `slo.share` of requests meet their TPOT SLO."""
@@ -303,40 +308,40 @@ class Attainment:
 
     @cached_property
     def lasting_shares(self) -> list[float]:
-        """For each answer length of `lengths`, the share of the iterations' relative standard
-        deviation that remains in the mean over such an answer."""
-        tokens_each, answers_count = self.per_iteration, len(self.answers)
-        lives = [(max(a - 1, 1) / tokens_each, n / answers_count) for a, n in self.lengths]
-        return [math.sqrt(variance_share_of_mean(lives, n)) for n, _ in lives]
+        """For each answer length of `lengths`: standard deviation of the mean iteration of such an
+        answer, divided by that of single iterations over time."""
+        per_pass, total = self.per_iteration, len(self.answers)
+        lives = [(max(tokens - 1, 1) / per_pass, count / total) for tokens, count in self.lengths]
+        return [math.sqrt(variance_share_of_mean(lives, life)) for life, _ in lives]
 
     def _chance_in_tpot(
-        self, answer: int, iteration_s: float, swing: float, single: float, limit_s: float,
-        recent: float,
+        self, tokens: int, iteration_s: float, deviation: float, single_variance: float,
+        limit_s: float, recent_share: float,
     ) -> float:  # fmt: skip
-        """Probability that an answer of `answer` tokens has a TPOT of at most `limit_s` seconds.
-        swing: relative standard deviation, between answers, of the mean iteration of one; single:
-        relative variance between consecutive iterations; recent: result of `_recent_share`. The
-        number of iterations is exact for short answers, which decide where a few per cent are late;
-        for longer ones renewal theory gives its mean and variance."""
-        later_tokens, tokens_each = answer - 1, self.per_iteration
+        """Probability that an answer of `tokens` tokens has a TPOT of at most `limit_s` seconds.
+        deviation: relative standard deviation, between answers, of an answer's mean iteration;
+        single_variance: relative variance between consecutive iterations; recent_share: as
+        `_recent_share` returns. The number of iterations is exact for short answers, which decide
+        where a few per cent are late; for longer ones renewal theory gives mean and variance."""
+        later_tokens, per_pass = tokens - 1, self.per_iteration
         if later_tokens < 1:
             return 1.0
         if later_tokens <= SHORT_TOKENS:
             draft_tokens = self.scenario.deployment.decode.mtp_draft_tokens
             chances = iteration_chances(later_tokens, draft_tokens, self.acceptance)
+            limit, slow_variance = limit_s * later_tokens / iteration_s, deviation * deviation
             return math.fsum(
                 chance
-                * self._chance_within(
-                    k, limit_s * later_tokens / iteration_s, swing * swing + single / k, recent
-                )
-                for k, chance in enumerate(chances, start=1)
+                * self._chance_within(n, limit, slow_variance + single_variance / n, recent_share)
+                for n, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
-        wait, square_mean = self._wait_moment(1, recent), self._wait_moment(2, recent)
-        mean_s = (self._mean_iterations(later_tokens) + wait) * iteration_s / later_tokens
-        variance = later_tokens * self.variance / tokens_each**3 + square_mean - wait * wait
-        variance += single * later_tokens / tokens_each
-        deviation_s = math.hypot(iteration_s / later_tokens * math.sqrt(variance), swing * mean_s)
+        wait_mean, square_mean = (self._wait_moment(power, recent_share) for power in (1, 2))
+        mean_s = (self._mean_iterations(later_tokens) + wait_mean) * iteration_s / later_tokens
+        variance = later_tokens * self.variance / per_pass**3 + square_mean - wait_mean * wait_mean
+        variance += single_variance * later_tokens / per_pass
+        single_s = iteration_s / later_tokens * math.sqrt(variance)
+        deviation_s = math.hypot(single_s, deviation * mean_s)
         return 0.5 * math.erfc((mean_s - limit_s) / max(deviation_s, 1e-12) / math.sqrt(2.0))
 
     def _recent_share(self, joining: float) -> float:
@@ -348,16 +353,18 @@ class Attainment:
         choices = self.choices
         return RECENT * choices / (choices + 1) * joining / (joining + JOINING / math.sqrt(choices))
 
-    def _chance_within(self, iterations: int, most: float, variance: float, recent: float) -> float:
-        """Probability that a wait and then `iterations` iterations last at most `most` mean
+    def _chance_within(
+        self, iterations: int, limit: float, variance: float, recent: float
+    ) -> float:
+        """Probability that a wait and then `iterations` iterations last at most `limit` mean
         iterations. variance: relative variance of the mean length of these iterations, which
-        follows a gamma law (quantiles by Wilson and Hilferty, PNAS 17, 1931). The wait is that of
+        follows a gamma law (quantiles by Wilson and Hilferty, PNAS 17, 1931); recent: see
         `_wait_moment`."""
-        ninth = variance / 9.0
-        lengths = [max(1.0 - ninth + math.sqrt(ninth) * z, 0.01) ** 3 for z in NORMAL]
+        ninth = variance / 9.0  # a term of Wilson's and Hilferty's formula
+        ratios = [max(1.0 - ninth + math.sqrt(ninth) * z, 0.01) ** 3 for z in NORMAL]
         if self.colocated:
-            return math.fsum(iterations * x <= most for x in lengths) / len(NORMAL)
-        wait_shares = [min(max(most / x - iterations, 0.0), 1.0) for x in lengths]
+            return math.fsum(iterations * ratio <= limit for ratio in ratios) / len(NORMAL)
+        wait_shares = [min(max(limit / ratio - iterations, 0.0), 1.0) for ratio in ratios]
         met_shares = ((1.0 - recent) * w + recent * w**self.choices for w in wait_shares)
         return math.fsum(met_shares) / len(NORMAL)
 
@@ -369,128 +376,109 @@ class Attainment:
             return 0.0
         return (1.0 - recent) / (power + 1) + recent * self.choices / (power + self.choices)
 
-    def largest_rate(self, most: float, iteration_s: float) -> float:
-        """Largest requests/s up to `most` at which `slo.share` of the requests meet the TTFT SLO; 0
-        if no rate does. iteration_s: mean seconds of a decode iteration."""
-        most = min(most, SAFE * self.max_rate)
-        if self.ttft_share(most, iteration_s) >= self.scenario.slo.share:
-            return self._lasting_rate(most, iteration_s)
-        low_rate, high_rate = most * LEAST, most
+    def largest_rate(self, rate_limit: float, iteration_s: float) -> float:
+        """The largest requests/s, up to `rate_limit`, at which `slo.share` of the requests meet the
+        TTFT SLO; 0 if no rate does. iteration_s: mean seconds of a decode iteration."""
+        rate_limit = min(rate_limit, SAFE * self.max_rate)
+        if self.ttft_share(rate_limit, iteration_s) >= self.scenario.slo.share:
+            return self._long_run_rate(rate_limit, iteration_s)
+        low_rate, high_rate = rate_limit * LEAST, rate_limit
         if self.ttft_share(low_rate, iteration_s) < self.scenario.slo.share:
             return 0.0
         while high_rate / low_rate > 1.0 + CLOSE:
             mid_rate = math.sqrt(low_rate * high_rate)
             meets_slo = self.ttft_share(mid_rate, iteration_s) >= self.scenario.slo.share
             low_rate, high_rate = (mid_rate, high_rate) if meets_slo else (low_rate, mid_rate)
-        return self._lasting_rate(SAFE * low_rate, iteration_s)
+        return self._long_run_rate(SAFE * low_rate, iteration_s)
 
-    def _lasting_rate(self, rate: float, iteration_s: float) -> float:
+    def _long_run_rate(self, rate: float, iteration_s: float) -> float:
         """The largest requests/s, up to `rate`, at which a long run meets the TTFT SLO: near
-        saturation only thousands of requests show how long a queue gets."""
-        slo_share, low_rate = self.scenario.slo.share, BUSY * self.max_rate
-        if rate <= low_rate or self.ttft_share(rate, iteration_s, is_long=True) >= slo_share:
+        saturation only thousands of requests show how long a queue gets. iteration_s: as in
+        `largest_rate`."""
+        required_share, low_rate = self.scenario.slo.share, BUSY * self.max_rate
+        if rate <= low_rate or self.ttft_share(rate, iteration_s, is_long=True) >= required_share:
             return rate
         for _ in range(HALVINGS):
-            middle_rate = 0.5 * (low_rate + rate)
-            meets_slo = self.ttft_share(middle_rate, iteration_s, is_long=True) >= slo_share
-            low_rate, rate = (middle_rate, rate) if meets_slo else (low_rate, middle_rate)
+            mid_rate = 0.5 * (low_rate + rate)
+            meets_slo = self.ttft_share(mid_rate, iteration_s, is_long=True) >= required_share
+            low_rate, rate = (mid_rate, rate) if meets_slo else (low_rate, mid_rate)
         return SAFE * low_rate
 
 
 def attainment(priced: Priced) -> Attainment:
     """The formulas of a deployment's SLO attainment, from its prices and a sample of requests."""
-    s, parts, traffic = priced.scenario, priced.parts, priced.traffic
-    costs, deployed = parts.costs, s.deployment
-    pool_at, prefill, passes = None, None, 0.0
+    s, assembly, traffic = priced.scenario, priced.parts, priced.traffic
+    costs, deployment = assembly.costs, s.deployment
+    pool_at, queue, passes = None, None, 0.0
     hit_share = traffic.hit_tokens / traffic.input_tokens
-    prompts = _first_prompts(s, priced.sample, priced.seen_tokens, hit_share)
+    prompts = first_prompts(s, priced.sample, priced.seen_tokens, hit_share)
     if costs.colocated_role is not None:
-        pool_at = colocated_pool_by_load(parts, costs.colocated_role, traffic, front_routers(s))
+        pool_at = colocated_pool_by_load(assembly, costs.colocated_role, traffic, front_routers(s))
         # Half of the interval at which prompts are received, and passes that are formed ahead.
-        passes = 0.5 * deployed.colocated.receive_every + costs.runs_ahead
+        passes = 0.5 * deployment.colocated.receive_every + costs.runs_ahead
     elif costs.prefill_role is not None:
-        prefill = prefill_pool(s, parts, costs.prefill_role, traffic)
+        queue = prefill_pool(s, assembly, costs.prefill_role, traffic)
         passes = 0.5 * costs.first_by_decode
-        round_requests = prefill.budget / traffic.fresh_tokens * prefill.instances
-        repeats = math.ceil(ROUNDS * round_requests / len(prompts.fresh))
+        requests_per_round = queue.budget / traffic.fresh_tokens * queue.instances
+        repeats = math.ceil(ROUNDS * requests_per_round / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES * SAMPLE // len(prompts.fresh)))
     mixed = costs.colocated_role
-    piece_tokens = prefill.chunk if prefill else 0.0  # of a prompt in one batch, at most
+    piece_tokens = queue.chunk if queue else 0.0  # of a prompt in one batch, at most
     if mixed is not None:
         piece_tokens = mixed.prompt_tokens / mixed.ranks * min(mixed.pool.prompt_ranks, mixed.ranks)
-    longer_prompts = LONGER if prefill is not None and s.workload.arrivals != "trace" else 0
+    longer_prompts = LONGER if queue is not None and s.workload.arrivals != "trace" else 0
     if piece_tokens:  # fewer prompts where each is computed in thousands of pieces
         piece_count = math.fsum(math.ceil(fresh / piece_tokens) for fresh in prompts.fresh)
         longer_prompts = min(longer_prompts, int(len(prompts.fresh) * PIECES / piece_count))
         prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / piece_count, 1.0)))
-    transfer_s, port_s, extra_s = 0.0, 0.0, 1e-3 * s.front_end.service_ms
-    if prefill is not None or pool_at is not None:
+    token_s, port_s, extra_s = 0.0, 0.0, 1e-3 * s.front_end.service_ms
+    if queue is not None or pool_at is not None:
         extra_s += costs.tokenise_s * traffic.input_tokens
     if costs.prefill_role is not None and costs.decode_role is not None:
         token_bytes, _ = handed_and_moved_bytes(costs.deployed, costs.kv_bytes_per_token)
         decode = costs.decode_role
         receivers = math.ceil(decode.pool.rank_dies / costs.senders)  # of one die that sends
         token_bytes *= decode.die_kv * receivers
-        seats = [(i.role, i.die_of_rank) for i in place(s, parts.net).instances]
-        nic_price = nic(parts.net, seats[0][1][0], deployed.kv_transfer_plane)
-        bytes_per_s = hand_off_bytes_per_s(parts.net, nic_price, seats, deployed.kv_transfer_plane)
-        transfer_s = TRANSFERS * token_bytes / costs.handed_bytes_per_s(bytes_per_s)
-        transfer_s *= transfer_collision(parts.net, seats, deployed.kv_transfer_plane).mean
-        fixed_bytes = costs.state_bytes * decode.die_state
-        fixed_bytes += costs.shape.window * costs.window_bytes_per_token * decode.die_kv
-        fixed_bytes *= receivers
-        fixed_s = transfer_s * fixed_bytes / token_bytes
-        extra_s += nic_price.latency_s + fixed_s
-        if deployed.kv_transfer_plane == parts.net.scale_up_plane:
-            port_s = (fixed_s + transfer_s * traffic.input_tokens) / TRANSFERS
-    draft_tokens, acceptance = deployed.decode.mtp_draft_tokens, costs.mtp_acceptance
-    tokens_each = tokens_per_iteration(draft_tokens, acceptance)
-    answer_passes = max((float(priced.whole_answers.mean()) - 1.0) / tokens_each, 1.0)
+        seats = [(seat.role, seat.die_of_rank) for seat in place(s, assembly.net).instances]
+        plane = deployment.kv_transfer_plane
+        nic_price = nic(assembly.net, seats[0][1][0], plane)
+        bytes_per_s = hand_off_bytes_per_s(assembly.net, nic_price, seats, plane)
+        token_s = TRANSFERS * token_bytes / costs.handed_bytes_per_s(bytes_per_s)
+        token_s *= transfer_collision(assembly.net, seats, plane).mean
+        state_bytes = costs.state_bytes * decode.die_state
+        state_bytes += costs.shape.window * costs.window_bytes_per_token * decode.die_kv
+        state_bytes *= receivers
+        state_s = token_s * state_bytes / token_bytes
+        extra_s += nic_price.latency_s + state_s
+        if plane == assembly.net.scale_up_plane:
+            port_s = (state_s + token_s * traffic.input_tokens) / TRANSFERS
+    draft_tokens, acceptance = deployment.decode.mtp_draft_tokens, costs.mtp_acceptance
+    per_pass = tokens_per_iteration(draft_tokens, acceptance)
+    answer_passes = max((float(priced.whole_answers.mean()) - 1.0) / per_pass, 1.0)
     return Attainment(
-        s, prompts, priced.whole_answers, prefill, extra_s,
-        transfer_s, tokens_each, token_variance(draft_tokens, acceptance),
-        acceptance, passes, bool(costs.first_after_pass and prefill and costs.decode_role), pool_at,
-        deployed.decode.instances if deployed.mode == "decode_only" else 1, longer_prompts,
+        s, prompts, priced.whole_answers, queue, extra_s,
+        token_s, per_pass, token_variance(draft_tokens, acceptance),
+        acceptance, passes, bool(costs.first_after_pass and queue and costs.decode_role), pool_at,
+        deployment.decode.instances if deployment.mode == "decode_only" else 1, longer_prompts,
         costs.prefill_role.ranks if costs.prefill_role else 1, port_s,
         _overlap_s(priced, answer_passes * (1.0 + draft_tokens)),
     )  # fmt: skip
 
 
 def _overlap_s(priced: Priced, verified_tokens: float) -> float:
-    """Relative time that exchanges of other instances add to one of a decoding instance, divided by
-    its requests/s (hence in s). verified_tokens: tokens that all iterations of an answer verify."""
+    """Seconds x such that exchanges of other instances prolong one of a decoding instance by the
+    factor 1 + x times its requests/s. verified_tokens: of all iterations of an answer."""
     net, role_costs = priced.parts.net, priced.parts.costs.roles
     decoding_role = "colocated" if "colocated" in role_costs else "decode"
-    seats = [i for i in place(priced.scenario, net).instances if i.dies > 1]
-    overlaps = exchange_overlaps(net, tuple((i.role, i.die_of_rank) for i in seats))
-    overlap_s, dies_of_role = 0.0, {i.role: i.die_of_rank for i in seats}
+    seats = [seat for seat in place(priced.scenario, net).instances if seat.dies > 1]
+    overlaps = exchange_overlaps(net, tuple((seat.role, seat.die_of_rank) for seat in seats))
+    overlap_s, dies_of_role = 0.0, {seat.role: seat.die_of_rank for seat in seats}
     for role, costs in role_costs.items():
         overlap = overlaps.get((decoding_role, role), 0.0)
         if overlap:
             tokens = verified_tokens if role != "prefill" else priced.traffic.fresh_tokens
             tokens += priced.traffic.fresh_tokens if role == "colocated" else 0.0
-            requests = role_costs[decoding_role].pool.instances / costs.pool.instances  # of each
+            ratio = role_costs[decoding_role].pool.instances / costs.pool.instances  # of each
             bytes_per_s = costs.dies * all_to_all(net, dies_of_role[role]).bytes_per_s
-            overlap_s += overlap * requests * tokens * float(bytes_sent(costs).sum()) / bytes_per_s
+            overlap_s += overlap * ratio * tokens * float(bytes_sent(costs).sum()) / bytes_per_s
     return overlap_s
-
-
-def _first_prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:
-    """First requests of a sample, with gaps of one second on average; if it has no arrival times
-    (closed loop) these are drawn. share: mean hit share of prompt tokens; a prompt's hits are in
-    proportion to its `seen_tokens` f8[requests]."""
-    arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
-    if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
-        stream, numbers = stream_key(s.seed, "arrivals"), range(min(SAMPLE, sample.prompts.size))
-        arrivals = list(accumulate(float(exponential(stream, i)) for i in numbers))
-    # One alone has no gap.
-    gap_s = (arrivals[-1] - arrivals[0]) / (len(arrivals) - 1) if len(arrivals) > 1 else 1.0
-    first_count, seen_sum = len(arrivals), float(seen_tokens.sum())
-    hits_per_seen = share * float(sample.prompts.sum()) / seen_sum if seen_sum > 0.0 else 0.0
-    tokens, seen_each = (v[:first_count].tolist() for v in (sample.prompts, seen_tokens))
-    hit_tokens = [min(hits_per_seen * h, v - 1.0) for v, h in zip(tokens, seen_each, strict=True)]
-    return Prompts(
-        np.array([round((at_s - arrivals[0]) / gap_s, DIGITS) for at_s in arrivals]),
-        np.array([v - hit for v, hit in zip(tokens, hit_tokens, strict=True)]),
-        np.array(hit_tokens),
-    )

@@ -27,7 +27,7 @@ class FactError(KeyError):
     """A fact that is missing or malformed, with its dotted name."""
 
     def __str__(self) -> str:
-        """The sentence, without the quotes that KeyError puts around it."""
+        """The error's sentence, without the quotes that KeyError puts around it."""
         return str(self.args[0])
 
 
@@ -150,16 +150,16 @@ def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
 
 
 def _named_facts(path: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Fact]]:
-    """Yield (dotted name, fact) of every table that has a `value`, at any depth below `path`.
-    Raises FactError for a fact without unit, source or a known mark, and for one that has a unit
-    but whose value is not a finite number or a list of such numbers."""
+    """Yield (dotted name, fact) of every table that has a `value`, at any depth. path: dotted name
+    of `table`, '' of the top. Raises FactError for a fact without unit, source or a known mark, and
+    for one that has a unit but whose value is not a finite number or a list of such numbers."""
     if "value" in table:
-        for key in ("unit", "source", "mark"):
-            if key not in table:
-                raise FactError(f"fact {path} has no {key}")
-        texts = [table.get(key, "") for key in ("unit", "source", "mark", "note")]
-        rows = table.get("saw", [])
-        if not isinstance(rows, list) or not all(isinstance(text, str) for text in texts + rows):
+        for name in ("unit", "source", "mark"):
+            if name not in table:
+                raise FactError(f"fact {path} has no {name}")
+        texts = [table.get(name, "") for name in ("unit", "source", "mark", "note")]
+        saw = table.get("saw", [])
+        if not isinstance(saw, list) or not all(isinstance(text, str) for text in texts + saw):
             raise FactError(f"fact {path}: unit, source, mark, note and what it saw must be text")
         unit, source, mark, note = texts
         if len(mark) != 1 or mark not in MARKS:
@@ -170,17 +170,17 @@ def _named_facts(path: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Fac
                 f"fact {path} is {str(table['value'])[:40]!r} in {unit_text[:20]}: it must be a "
                 "finite number, or a list of them"
             )
-        yield path, Fact(_as_tuples(table["value"]), unit, source, mark, note, tuple(rows))
+        yield path, Fact(_as_tuples(table["value"]), unit, source, mark, note, tuple(saw))
         return
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            if not key.isprintable():
-                raise FactError(f"the name of a fact, {ascii(key)[:40]}, must be printable text")
-            yield from _named_facts(f"{path}.{key}" if path else key, value)
+    for name, subtable in table.items():
+        if isinstance(subtable, Mapping):
+            if not name.isprintable():
+                raise FactError(f"the name of a fact, {ascii(name)[:40]}, must be printable text")
+            yield from _named_facts(f"{path}.{name}" if path else name, subtable)
 
 
 def _as_tuples(value: Any) -> Any:
-    """A value with its lists, at any depth, as tuples, so that facts cannot be changed in place."""
+    """Returns the value with all its lists as tuples, so that facts cannot change in place."""
     return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
 
 

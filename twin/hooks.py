@@ -18,7 +18,7 @@ class Hook:
     code: str  # "module:attribute"
 
     def load(self) -> Any:
-        """Import the code and return the attribute, or the module where none is named."""
+        """Import the module of `code`; returns the attribute that `code` names, else the module."""
         module, _, attribute = self.code.partition(":")
         return getattr(import_module(module), attribute) if attribute else import_module(module)
 

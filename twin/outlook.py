@@ -101,12 +101,12 @@ def state_at(
     return state
 
 
-def _wait_of_clients_s(judge: Attainment, most_rate: float, clients: float, stay_s: float) -> float:
+def _wait_of_clients_s(judge: Attainment, max_rate: float, clients: float, stay_s: float) -> float:
     """Mean seconds that a slot is reserved for a request before its first iteration, in a closed
-    loop of `clients`. By Little's law clients = requests/s x (stay_s + reserved seconds).
-    judge: formulas of the deployment; most_rate: upper bound of requests/s; stay_s: mean seconds of
-    a request outside the reservation."""
-    high_rate = min(most_rate, clients / stay_s)
+    loop. By Little's law clients = requests/s x (stay_s + reserved seconds).
+    judge: formulas of the deployment; max_rate: upper bound of requests/s; clients: their number;
+    stay_s: mean seconds of a request outside the reservation."""
+    high_rate = min(max_rate, clients / stay_s)
     wait_s = judge.reserved_s(high_rate)
     low_rate = clients / (stay_s + wait_s)
     while low_rate * NEAR < high_rate:
@@ -120,10 +120,10 @@ def _wait_of_clients_s(judge: Attainment, most_rate: float, clients: float, stay
 
 
 def outlook(priced: Priced) -> Outlook:
-    """Outlook of a deployment: TPOT at the offered load, sustained rate, and largest rate within
-    the SLO. Raises the errors of `predict_steady`."""
+    """Returns the deployment's TPOT at the offered load, its sustained rate and its largest rate
+    within the SLO. Raises the errors of `predict_steady`."""
     forecast, rate, judge = priced.prediction, priced.sample.rate_req_per_s, attainment(priced)
-    slo_rate, limiting_pool = _slo_rate(priced, judge)
+    slo_rate, limit_role = _slo_rate(priced, judge)
     sustained, tpot_s = min(forecast.requests_per_s, judge.max_rate), None
     if forecast.decode is not None:
         state = state_at(priced, rate, judge=judge)
@@ -135,13 +135,13 @@ def outlook(priced: Priced) -> Outlook:
                 )
             sustained = max(slo_rate, min(sustained, state.rate_req_per_s * priced.pool.instances))
     # Of all that is offered: what no KV space has room for is refused, and waits nowhere.
-    admitted = priced.room.admitted_share
-    rate = None if rate is None else rate / admitted
-    return Outlook(tpot_s, rate, sustained / admitted, slo_rate / admitted, limiting_pool)
+    admitted_share = priced.room.admitted_share
+    rate = None if rate is None else rate / admitted_share
+    return Outlook(tpot_s, rate, sustained / admitted_share, slo_rate / admitted_share, limit_role)
 
 
 def _mean_tpot_s(judge: Attainment, state: Stationary) -> float:
-    """Mean seconds per token after the first, over requests, in a steady state. Colocated
+    """Mean seconds per token after the first, over requests, in the steady state `state`. Colocated
     instances: as measured on the population; else by the formulas of `judge`."""
     if judge.colocated is not None:
         return state.token_s
@@ -155,7 +155,7 @@ def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, 
     prefill, 0 without a prefill pool; share of the requests that meet the SLO). In a closed loop
     the number of clients decides TPOT, not the rate. Raises the errors of `predict_steady`."""
     forecast, judge, rate = priced.prediction, attainment(priced), rate * priced.room.admitted_share
-    tpot_s, iteration_s, tpot_met = 0.0, 0.0, 1.0
+    tpot_s, iteration_s, tpot_met_share = 0.0, 0.0, 1.0
     if forecast.decode is not None:
         offered_rate = None if priced.sample.rate_req_per_s is None else rate
         state = state_at(priced, offered_rate, judge=judge)
@@ -163,36 +163,36 @@ def latencies_and_slo_share(priced: Priced, rate: float) -> tuple[float, float, 
         if _is_open_colocated(priced.scenario):
             return tpot_s, 0.0, _answers_slo_share(judge, state)
         answer_iteration_s = state.token_s * judge.per_iteration  # as answers see it
-        tpot_met = judge.tpot_share(answer_iteration_s, state.swings)
+        tpot_met_share = judge.tpot_share(answer_iteration_s, state.swings)
     prefill_s = judge.mean_prefill_s(rate) if judge.pool else 0.0
-    ttft_met = judge.ttft_share(rate, iteration_s, is_long=True)
-    return tpot_s, prefill_s, ttft_met * tpot_met
+    ttft_met_share = judge.ttft_share(rate, iteration_s, is_long=True)
+    return tpot_s, prefill_s, ttft_met_share * tpot_met_share
 
 
 def _slo_rate(priced: Priced, judge: Attainment) -> tuple[float, str]:
-    """(the largest requests/s at which `slo.share` of the requests meet their SLO, 0 if none does;
-    the role of the limiting pool). The TPOT SLO bounds decode's iteration and so its rate; the TTFT
-    SLO bounds the rate of prefill."""
+    """Returns (the largest requests/s at which `slo.share` of the requests meet their SLO, 0 if
+    none does; the role of the limiting pool). The TPOT SLO bounds decode's iteration and so its
+    rate; the TTFT SLO bounds the rate of prefill."""
     forecast = priced.prediction
-    most_rate, iteration_s, limit = forecast.requests_per_s, 0.0, forecast.limit
+    max_rate, iteration_s, limit = forecast.requests_per_s, 0.0, forecast.limit
     if forecast.decode is not None:
-        at_slo = _decode_at_slo(priced, judge)
-        if at_slo is None:
+        state = _decode_at_slo(priced, judge)
+        if state is None:
             return 0.0, priced.pool.role
-        iteration_s, rate = at_slo.iteration_s, at_slo.rate_req_per_s * priced.pool.instances
-        if SAFE * rate < most_rate:
+        iteration_s, rate = state.iteration_s, state.rate_req_per_s * priced.pool.instances
+        if SAFE * rate < max_rate:
             # What reaches decode is what the stages before it pass on: these may be in the way.
             limit = priced.pool.role if rate < SAME * forecast.requests_per_s else limit
-            most_rate = SAFE * rate
+            max_rate = SAFE * rate
     mode = priced.scenario.deployment.mode
     if mode == "decode_only":
-        return most_rate, limit
-    prefill_rate = judge.largest_rate(FULL * most_rate, iteration_s)
+        return max_rate, limit
+    prefill_rate = judge.largest_rate(FULL * max_rate, iteration_s)
     if _is_open_colocated(priced.scenario):
         prefill_rate = _mixed_slo_rate(
             priced, judge, prefill_rate or LEAST * forecast.requests_per_s
         )
-    if prefill_rate < FULL * most_rate:
+    if prefill_rate < FULL * max_rate:
         return prefill_rate, "prefill" if mode != "colocated" else "colocated"
     return prefill_rate, limit
 
@@ -260,14 +260,14 @@ def _decode_at_slo(priced: Priced, judge: Attainment) -> Stationary | None:
     if bound_state.iteration_s > MISSED * longest_s:
         return None
     if bound_state.overloaded:  # places are full before TPOT is too long
-        most_late = 1.0 - priced.scenario.slo.share  # share of the requests
+        max_late_share = 1.0 - priced.scenario.slo.share  # share of the requests
         for _ in range(TRIES):
             rate *= LESS
             bound_state = bounded_state(rate, longest_s)
-            if bound_state.late <= most_late:
+            if bound_state.late <= max_late_share:
                 break
         nearer_state = bounded_state(rate / math.sqrt(LESS), longest_s)
-        bound_state = nearer_state if nearer_state.late <= most_late else bound_state
+        bound_state = nearer_state if nearer_state.late <= max_late_share else bound_state
     return bound_state
 
 

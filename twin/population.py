@@ -74,14 +74,15 @@ def reserve_slot(p: Population, prompt: int, answer: int) -> int:
 
 
 @kernel
-def begin_decoding(p: Population, slot: int, past: float) -> None:
-    """Let the request in a slot decode; past: completed share of its iterations, 0 to 1."""
+def begin_decoding(p: Population, slot: int, past_share: float) -> None:
+    """Start to decode the request in a slot: draw its number of iterations and schedule its end.
+    past_share: completed share of these iterations, from 0 to below 1."""
     rank, tokens_left = p.rank[slot], p.left[slot]
     iterations = iterations_needed(
         tokens_left, p.draft_tokens, p.acceptance, p.accept, p.round, p.at[DRAWS]
     )
     p.at[DRAWS] += 1
-    iterations_done = int(past * iterations)
+    iterations_done = int(past_share * iterations)
     p.wait_s[slot] = p.now_s[0] - p.came_s[slot]
     p.reserved[rank] -= p.prompt[slot]
     p.status[slot] = DECODING
@@ -106,7 +107,7 @@ def schedule_slot(p: Population, slot: int) -> None:
 
 @kernel
 def end_answer(p: Population, slot: int) -> None:
-    """End the answer of the request in a slot and free the slot."""
+    """End the request in a slot, which may be one without decode iterations, and free the slot."""
     rank, tpot_s, p.refused[0] = p.rank[slot], 0.0, np.inf
     if p.status[slot] == DECODING:
         p.requests[rank] -= 1
@@ -137,8 +138,8 @@ def end_answer(p: Population, slot: int) -> None:
 @kernel
 def admit_arrivals(p: Population, arrivals: float, reserved_for: float, pace: float) -> None:
     """Give slots to requests that arrive in an iteration; those without a slot wait for a later
-    one. arrivals: mean of an iteration; reserved_for: iterations from the reservation of a slot to
-    the request's first iteration; pace: expected arrivals of this iteration divided by the mean."""
+    one. arrivals: mean of an iteration; reserved_for: iterations from a slot's reservation to the
+    request's first iteration; pace: expected arrivals of this iteration divided by the mean."""
     while p.ahead[0] < pace:
         p.ahead[0] += gamma(p.gap, p.at[DRAWS], p.regular) / (p.regular * arrivals)
         p.at[DRAWS] += 1
@@ -183,27 +184,28 @@ def queue_prompt(p: Population, slot: int) -> None:
 
 @kernel
 def compute_prompts(p: Population) -> None:
-    """Compute each group's next prompts in this iteration, at most `chunk_most` tokens per rank; a
-    request whose prompt is complete decodes from the next iteration on."""
-    may_take = not (p.prompt_delay > 0 and must_delay_prompts(p))
-    for begin in range(0, p.chunk.size, p.prompt_ranks):
-        end = min(begin + p.prompt_ranks, p.chunk.size)
-        room_tokens, tokens, pairs = p.chunk_most * (end - begin) * may_take, 0.0, 0.0
-        while room_tokens > 0.0 and p.head[begin] != NONE:
-            slot = p.head[begin]
-            piece = min(room_tokens, p.to_compute[slot])
-            tokens += piece
-            pairs += piece * (p.prompt[slot] - p.to_compute[slot] + 0.5 * (piece + 1.0))
-            p.to_compute[slot] -= piece
-            room_tokens -= piece
+    """Compute the next queued prompts of each group of ranks in this iteration, at most
+    `chunk_most` tokens per rank. A request whose prompt is complete decodes from the next
+    iteration."""
+    may_compute = not (p.prompt_delay > 0 and must_delay_prompts(p))
+    for first_rank in range(0, p.chunk.size, p.prompt_ranks):
+        ranks = min(p.prompt_ranks, p.chunk.size - first_rank)
+        room_tokens, tokens, pairs = p.chunk_most * ranks * may_compute, 0.0, 0.0
+        while room_tokens > 0.0 and p.head[first_rank] != NONE:
+            slot = p.head[first_rank]
+            computed = min(room_tokens, p.to_compute[slot])
+            tokens += computed
+            pairs += computed * (p.prompt[slot] - p.to_compute[slot] + 0.5 * (computed + 1.0))
+            p.to_compute[slot] -= computed
+            room_tokens -= computed
             if p.to_compute[slot] <= 0.0:
-                p.head[begin] = p.following[slot]
+                p.head[first_rank] = p.following[slot]
                 p.queued[0] -= 1
                 p.due[slot] = p.at[ITERATION] + 1
                 schedule_slot(p, slot)
-        for rank in range(begin, end):
-            p.chunk[rank], p.chunk_pairs[rank] = tokens / (end - begin), pairs / (end - begin)
-        if tokens > 0.0 and p.head[begin] != NONE:
+        for rank in range(first_rank, first_rank + ranks):
+            p.chunk[rank], p.chunk_pairs[rank] = tokens / ranks, pairs / ranks
+        if tokens > 0.0 and p.head[first_rank] != NONE:
             p.at[DELAYED] = p.prompt_delay  # what is left of a release waits no further
 
 
@@ -309,7 +311,7 @@ def add_requests(p: Population, count: int) -> None:
 @kernel
 def skip_iterations(p: Population, last: int) -> None:
     """Advance an instance without prompts to the iteration before the next one in which a request
-    comes, joins or leaves; at most to the one before `last`. In between contexts grow evenly, so
+    comes, joins or leaves; at most to the one before `last`. Until then contexts grow evenly, so
     the seconds of the measured iterations are interpolated between the first and the last."""
     start = p.at[ITERATION]
     is_full = p.at[WAITS] > 0
@@ -319,20 +321,20 @@ def skip_iterations(p: Population, last: int) -> None:
     next_event = start + 1
     while next_event < last and p.ring[next_event % p.ring.size] == NONE:
         next_event += 1
-    first_look = start + LOOK_EVERY - start % LOOK_EVERY
-    last_look = (next_event - 1) // LOOK_EVERY * LOOK_EVERY
-    if last_look - first_look < LEAST_LOOKS * LOOK_EVERY:
+    first_measured = start + LOOK_EVERY - start % LOOK_EVERY
+    last_measured = (next_event - 1) // LOOK_EVERY * LOOK_EVERY
+    if last_measured - first_measured < LEAST_LOOKS * LOOK_EVERY:
         return
-    grow_contexts(p, first_look - start)
+    grow_contexts(p, first_measured - start)
     first_s, first_tokens = present_iteration_s(p), context_tokens(p)
-    grow_contexts(p, last_look - first_look)
+    grow_contexts(p, last_measured - first_measured)
     last_s, last_tokens = present_iteration_s(p), context_tokens(p)
-    look_steps = (last_look - first_look) // LOOK_EVERY
-    for look in range(look_steps + 1 if p.at[DECODES] > 0 else 0):
-        took_s = first_s + (last_s - first_s) * look / look_steps
+    intervals = (last_measured - first_measured) // LOOK_EVERY
+    for interval in range(intervals + 1 if p.at[DECODES] > 0 else 0):
+        took_s = first_s + (last_s - first_s) * interval / intervals
         add_to_stretch(p, took_s)
-        add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * look / look_steps)
-    grow_contexts(p, next_event - 1 - last_look)
+        add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * interval / intervals)
+    grow_contexts(p, next_event - 1 - last_measured)
     p.ahead[0] -= next_event - 1 - start
     if is_full:  # one is drawn in each iteration, and finds no room
         p.at[DRAWS] += next_event - 1 - start
@@ -367,17 +369,17 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
             p.to_compute[p.head[first_rank]] -= p.chunk_most * ranks * (skip_count - 2)
     compute_prompts(p)
     last_s, last_tokens = present_iteration_s(p), context_tokens(p)
-    for k in range(skip_count):
-        share = k / (skip_count - 1)
-        took_s, iteration = first_s + (last_s - first_s) * share, start + 1 + k
+    for skipped in range(skip_count):
+        past_share = skipped / (skip_count - 1)
+        took_s, iteration = first_s + (last_s - first_s) * past_share, start + 1 + skipped
         p.ahead[0] -= pace
         p.seen[11] += pace * arrivals
         p.now_s[0] += took_s
-        is_looked_at = iteration % LOOK_EVERY == 0 or p.prompt_delay > 0
-        if is_looked_at or p.expected_s > 0.0:
+        is_measured = iteration % LOOK_EVERY == 0 or p.prompt_delay > 0
+        if is_measured or p.expected_s > 0.0:
             add_to_stretch(p, took_s)
-        if is_looked_at:
-            add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * share)
+        if is_measured:
+            add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * past_share)
         if p.expected_s > 0.0:
             pace = arrivals_of_iteration(p, took_s)
     p.now_s[1] = last_s
@@ -394,8 +396,8 @@ def full_chunk_iterations(p: Population) -> int:
     iterations = ENDLESS if p.prompt_delay == 0 else 0
     for first_rank in range(0, p.head.size, p.prompt_ranks):
         if p.head[first_rank] != NONE:
-            room = p.chunk_most * min(p.prompt_ranks, p.head.size - first_rank)
-            iterations = min(iterations, math.ceil(p.to_compute[p.head[first_rank]] / room) - 1)
+            tokens = p.chunk_most * min(p.prompt_ranks, p.head.size - first_rank)
+            iterations = min(iterations, math.ceil(p.to_compute[p.head[first_rank]] / tokens) - 1)
     return iterations
 
 
@@ -411,7 +413,7 @@ def grow_contexts(p: Population, iterations: int) -> None:
 
 @kernel
 def context_tokens(p: Population) -> float:
-    """Context tokens of all ranks."""
+    """Returns the sum of the ranks' context tokens."""
     tokens = 0.0
     for rank in range(p.context.size):
         tokens += p.context[rank]
@@ -420,14 +422,14 @@ def context_tokens(p: Population) -> float:
 
 @entry
 def run_population(
-    p: Population, first: int, iterations: int, arrivals: float, reserved_for: float
+    p: Population, residents: int, iterations: int, arrivals: float, reserved_for: float
 ) -> None:
-    """Add `first` requests at even stages of their answers (0: none), then run a number of
+    """Add `residents` requests at even stages of their answers (0: none), then run a number of
     iterations and add their measurements to `seen`.
     arrivals: requests that arrive in a mean iteration; with `expected_s` longer iterations bring
     more. reserved_for: iterations between the choice of a rank and the first iteration there."""
-    if first > 0:
-        add_requests(p, first)
+    if residents > 0:
+        add_requests(p, residents)
     pace, last_iteration = 1.0, p.at[ITERATION] + iterations
     while p.at[ITERATION] < last_iteration:
         if p.skips and p.colocated:
@@ -450,14 +452,14 @@ def run_population(
         if p.colocated:
             compute_prompts(p)
         # Prompts that wait make iterations periodic: each is looked at.
-        look_interval = LOOK_EVERY if p.prompt_delay == 0 else 1
-        is_looked_at = p.at[ITERATION] % look_interval == 0 and p.at[DECODES] > 0
-        if is_looked_at or p.colocated:
+        measure_interval = LOOK_EVERY if p.prompt_delay == 0 else 1
+        is_measured = p.at[ITERATION] % measure_interval == 0 and p.at[DECODES] > 0
+        if is_measured or p.colocated:
             took_s = present_iteration_s(p)
             p.now_s[0], p.now_s[1] = p.now_s[0] + took_s, took_s
-            if is_looked_at or p.expected_s > 0.0:
+            if is_measured or p.expected_s > 0.0:
                 add_to_stretch(p, took_s)
-            if is_looked_at:
+            if is_measured:
                 add_to_sums(p, took_s, context_tokens(p))
             if p.expected_s > 0.0:
                 pace = arrivals_of_iteration(p, took_s)

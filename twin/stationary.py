@@ -104,19 +104,19 @@ class Passes:
 
     def add(self, p: Population, even_s: float, arriving: Arriving) -> None:
         """Add the measurements of the last pass, which `p.seen` holds. even_s: seconds that all
-        measured iterations would take with even ranks."""
-        count, total_s, _, _, late_count, _, *swing_sums = map(float, p.seen[:9])
+        measured iterations would take with even ranks; arriving: sample of the requests."""
+        iterations, total_s, _, _, late_count, _, *swing_sums = map(float, p.seen[:9])
         ended_answers, token_sum_s, expected_prompts, came_tokens = map(float, p.seen[9:])
         self.ratios.append(total_s / even_s)
         expected_tokens = expected_prompts * (p.colocated * float(arriving.inputs.mean()))
         self.came.append(came_tokens / expected_tokens if expected_tokens > 0.0 else 1.0)
-        self.late.append(late_count / count)
-        self.answers += (ended_answers, token_sum_s, count, total_s)
+        self.late.append(late_count / iterations)
+        self.answers += (ended_answers, token_sum_s, iterations, total_s)
         stretches, square_sum, neighbour_sum = swing_sums
         if stretches > 0.0:  # a pass over few iterations may end within its first one
-            self.lasting_squares.append(neighbour_sum / stretches * (count / even_s) ** 2)
+            self.lasting_squares.append(neighbour_sum / stretches * (iterations / even_s) ** 2)
             mean_square = max(square_sum - neighbour_sum, 0.0) / stretches
-            self.own_squares.append(mean_square * (count / total_s) ** 2 * stretch_size(p))
+            self.own_squares.append(mean_square * (iterations / total_s) ** 2 * stretch_size(p))
 
     def ratio_and_error(self) -> tuple[float, float]:
         """(mean ratio of measured seconds to those with even ranks, relative standard error)."""
@@ -124,7 +124,7 @@ class Passes:
 
 
 def _empty_population(priced: Priced, arriving: Arriving) -> Population:
-    """Population of a decode or colocated instance with every slot of every rank free."""
+    """Returns the population of a decode or colocated instance with every slot free."""
     s, imbalance, pool = priced.scenario, priced.parts.decode_imbalance, priced.pool
     costs = priced.parts.costs.roles[pool.role]
     decode, seed, is_mixed = s.deployment.decode, s.seed, pool.role == "colocated"
@@ -133,9 +133,9 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     fresh, pairs = priced.traffic.fresh_tokens * is_mixed, priced.traffic.fresh_pairs * is_mixed
     longest_tokens = int(arriving.outputs.max(initial=1))
     operator_s = costs.operator_sink()
-    args_of_one = np.ones(1, np.int64), np.ones(1), 0, 1
-    least_s = float(decode_iteration_s(costs.decode, *args_of_one, *imbalance.table, operator_s))
-    wait_count, acceptance = int(arriving.reserved_s / least_s), priced.parts.costs.mtp_acceptance
+    one_request = np.ones(1, np.int64), np.ones(1), 0, 1
+    min_s = float(decode_iteration_s(costs.decode, *one_request, *imbalance.table, operator_s))
+    wait_count, acceptance = int(arriving.reserved_s / min_s), priced.parts.costs.mtp_acceptance
     life = mean_iterations(arriving.outputs, decode.mtp_draft_tokens, acceptance)
     slot_count = int(rank_slots.sum())
     next_slots = np.arange(1, slot_count + 1, dtype=np.int32)
@@ -171,8 +171,8 @@ def mean_iterations(outputs: NDArray[np.int32], draft_tokens: int, acceptance: f
 
 
 def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
-    """The steady state of an instance that decodes under the load `arriving`. The effect of uneven
-    ranks is measured on its population in passes; each pass continues the last one."""
+    """Returns the steady state of an instance that decodes under the load `arriving`. The effect of
+    uneven ranks is measured on its population in passes; each pass continues the last one."""
     p = _empty_population(priced, arriving)
     life = mean_iterations(arriving.outputs, p.draft_tokens, p.acceptance)
     context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
@@ -189,12 +189,12 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
         )
 
     min_passes = LINE + 1 if p.colocated else FEWEST
-    by_second, own_prices = p.colocated and math.isinf(arriving.clients), p.prices.copy()
+    by_second, alone_prices = p.colocated and math.isinf(arriving.clients), p.prices.copy()
     inflow = 0.0
     max_passes = max(min_passes + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for pass_number in range(max_passes):
         last_inflow = inflow
-        _set_contended_prices(p, own_prices, arriving.wire_factor, inflow, mean_s)
+        _set_contended_prices(p, alone_prices, arriving.wire_factor, inflow, mean_s)
         guess = inflow if p.colocated else 0.0
         inflow, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_wait, slots, guess)
         is_settled = pass_number > 0 and abs(inflow / last_inflow - 1.0) < CLOSE
@@ -225,8 +225,9 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     req_per_s = requests / life / iteration_s
     slow_variance, lasting_share, seen_ratio = 0.0, 0.0, 1.0
     if math.isinf(arriving.clients) and not is_full:
-        load = requests, context_tokens, slots
-        slow_variance, lasting_share, seen_ratio = _swing_by_load(p, arriving, time_s, inflow, load)
+        slow_variance, lasting_share, seen_ratio = _swing_by_load(
+            p, arriving, time_s, inflow, (requests, context_tokens, slots)
+        )
     rank_variance = max(_mean(passes.lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
     lasting_swing = math.sqrt(
@@ -260,10 +261,10 @@ def _begin_pass(p: Population, mean_s: float, by_second: bool) -> None:
     p.expected_s = mean_s if by_second else 0.0
     p.step_s = p.step_s or mean_s / WAITS_A_MEAN
     if p.instances > 1.0 and p.waits.sum() > 0.0:
-        share = p.waits / p.waits.sum()
-        longer = np.concatenate([[1.0], np.maximum(1.0 - np.cumsum(share), 0.0)])  # at both ends
-        all_longer = -np.diff(longer**p.instances) / (p.instances * np.maximum(share, RARELY))
-        mean_chances = np.where(share > RARELY, all_longer, longer[1:] ** (p.instances - 1.0))
+        shares = p.waits / p.waits.sum()  # of the time, by length of the wait
+        longer = np.concatenate([[1.0], np.maximum(1.0 - np.cumsum(shares), 0.0)])  # chances
+        all_longer = -np.diff(longer**p.instances) / (p.instances * np.maximum(shares, RARELY))
+        mean_chances = np.where(shares > RARELY, all_longer, longer[1:] ** (p.instances - 1.0))
         p.chances[:] = np.cumsum(mean_chances)
         p.waits[:] = 0.0
 
@@ -294,7 +295,7 @@ def answer_times_s(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 def _measured_iterations(p: Population, life: float, inflow: float) -> int:
-    """Number of iterations of a pass over which times are taken. life: mean iterations of an
+    """Number of iterations of a pass in which times are measured. life: mean iterations of an
     answer; inflow: mean arrivals per iteration."""
     iterations = MEASURED * life
     if p.colocated:  # rare prompts decide what others wait for
@@ -318,23 +319,23 @@ def _mean(values: list[float]) -> float:
     return math.fsum(values) / max(len(values), 1)
 
 
-def controlled_mean_and_error(factors: list[float], came: list[float]) -> tuple[float, float]:
+def controlled_mean_and_error(factors: list[float], arrived: list[float]) -> tuple[float, float]:
     """(mean of `factors`, one per pass; its relative standard error, infinite for fewer than two).
-    came: for each pass, arrived prompt tokens divided by expected ones. From `LINE` passes on a
-    line is fitted to factors by `came`; the mean is its value at 1 (control variate)."""
-    count, mean_factor, came_mean = len(factors), _mean(factors), _mean(came)
+    arrived: for each pass, arrived prompt tokens divided by expected ones. From `LINE` passes on a
+    line is fitted to factors by `arrived`; the mean is its value at 1 (control variate)."""
+    count, mean_factor, mean_ratio = len(factors), _mean(factors), _mean(arrived)
     if count < 2:
         return mean_factor, math.inf
-    offsets = [x - came_mean for x in came]
+    offsets = [x - mean_ratio for x in arrived]
     offset_squares = math.fsum(x * x for x in offsets)
     factor_slope, degrees, extrapolated = 0.0, count - 1, 0.0
     if count >= LINE and offset_squares > 0.0:
         products = (x * factor for x, factor in zip(offsets, factors, strict=True))
         factor_slope, degrees = math.fsum(products) / offset_squares, count - 2
-        extrapolated = (came_mean - 1.0) ** 2 / offset_squares
+        extrapolated = (mean_ratio - 1.0) ** 2 / offset_squares
     residuals = (y - mean_factor - factor_slope * x for x, y in zip(offsets, factors, strict=True))
-    variance = math.fsum(rest * rest for rest in residuals) / degrees
-    mean_factor -= factor_slope * (came_mean - 1.0)
+    variance = math.fsum(residual * residual for residual in residuals) / degrees
+    mean_factor -= factor_slope * (mean_ratio - 1.0)
     return mean_factor, math.sqrt(variance * (1.0 / count + extrapolated)) / mean_factor
 
 
@@ -342,9 +343,9 @@ def _swing_by_load(
     p: Population, arriving: Arriving, time_s: Callable[[float], float], inflow: float,
     in_progress: tuple[float, float, float],
 ) -> tuple[float, float, float]:  # fmt: skip
-    """How an iteration's time varies because the number of requests in progress varies.
-    Returns (relative variance of the time; share of that variance which outlasts a pass, so that a
-    pass does not measure it; mean iteration as answers see it divided by the plain mean).
+    """Returns how an iteration's time varies with the number of requests in progress: (relative
+    variance of the time; share of that variance which outlasts a pass, so that a pass does not
+    measure it; mean iteration as answers see it divided by the plain mean).
     time_s: seconds of an iteration by arrivals in it; inflow: mean arrivals in an iteration;
     in_progress: (mean requests in progress, context tokens of a request, most requests in
     progress)."""
@@ -352,8 +353,8 @@ def _swing_by_load(
     growth_s = 0.5 * (time_s(inflow * (1.0 + NEAR)) - time_s(inflow * (1.0 - NEAR))) / NEAR
     relative_growth = growth_s / time_s(inflow)
     lengths, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
-    answers_count = float(arriving.outputs.size)
-    lives = [(float(t), float(n) / answers_count) for t, n in zip(lengths, counts, strict=True)]
+    total = float(arriving.outputs.size)
+    lives = [(float(tokens), float(n) / total) for tokens, n in zip(lengths, counts, strict=True)]
     mean_life = math.fsum(life * share for life, share in lives)
     variance = relative_variance_in_progress(lives, requests, arriving.cv)
     lasting_share, seen_ratio = variance_share_of_mean(lives, MEASURED * mean_life), 1.0
@@ -377,14 +378,15 @@ def _requests_mean_and_variance(
     Requests share an instance by iterations, so the probability of n requests is p(n) = p(n - 1)
     load time_s(n) / n for any distribution of their lives (insensitivity of processor sharing)."""
     half_width = WINDOW * math.sqrt(requests) + WINDOW
-    fewest = max(int(requests - half_width), 0)
-    most = max(int(min(requests + half_width, most_requests)), 2)
-    load_per_s, knot, knot_s = requests / time_s(requests), fewest, time_s(float(max(fewest, 1)))
+    first_count = max(int(requests - half_width), 0)
+    last_count = max(int(min(requests + half_width, most_requests)), 2)
+    load_per_s, knot = requests / time_s(requests), first_count
+    knot_s = time_s(float(max(first_count, 1)))
     weight, count_sum, square_sum, weight_sum = 1.0, 0.0, 0.0, 0.0
-    while knot <= most:
+    while knot <= last_count:
         next_knot = max(knot + 1, math.ceil(KNOTS_APART * knot))
         next_s = time_s(float(next_knot))
-        for n in range(knot, min(next_knot, most + 1)):
+        for n in range(knot, min(next_knot, last_count + 1)):
             mean_s = knot_s + (next_s - knot_s) * (n + 1 - knot) / (next_knot - knot)
             if n + 1 > most_requests:  # more wait for a place, and are none the fewer soon
                 weight /= max(1.0 - load_per_s * mean_s / n, LEAST_IDLE)
@@ -393,8 +395,8 @@ def _requests_mean_and_variance(
             square_sum += weight * n * n
             weight *= load_per_s * mean_s / (n + 1)
         knot, knot_s = next_knot, next_s
-    mean = count_sum / weight_sum
-    return mean / requests, (square_sum / weight_sum - mean**2) / requests
+    mean_requests = count_sum / weight_sum
+    return mean_requests / requests, (square_sum / weight_sum - mean_requests**2) / requests
 
 
 def _even_decode_s(p: Population, context_tokens: float, requests: float) -> float:
@@ -423,10 +425,10 @@ def _even_mean_s(
     if prompts is None:
         return even_iteration_s(p, requests, requests * context_tokens, 0.0, 0.0, 0.0, 0.0, 0)
     group_ranks = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
-    prompt_tokens, token_pairs, sizes = prompts
+    prompt_tokens, token_pairs, prompt_ratios = prompts
     tokens = min(inflow, ranks * p.chunk_most / max(prompt_tokens, 1.0)) * prompt_tokens
     rank_loads = prompts_by_rank(
-        tokens, tokens * token_pairs, prompt_tokens, p.chunk_most, ranks, group_ranks, sizes
+        tokens, tokens * token_pairs, prompt_tokens, p.chunk_most, ranks, group_ranks, prompt_ratios
     )
     mean_s = 0.0
     for chance, chunk_tokens, chunk_pairs in rank_loads:
@@ -442,9 +444,9 @@ def _arrivals_at_load(
     p: Population, time_s: Callable[[float], float], arriving: Arriving, life: float, slots: float,
     first_guess: float,
 ) -> tuple[float, bool]:  # fmt: skip
-    """(arrivals per iteration at the load `arriving`; whether all slots are full and serve fewer
-    requests than arrive). time_s: seconds of an iteration by arrivals in it; life: mean iterations
-    of a request; slots: of all ranks; first_guess: arrivals to try first, 0: none."""
+    """Returns (arrivals per iteration at the load `arriving`; whether all slots are full and serve
+    fewer requests than arrive). time_s: seconds of an iteration by arrivals in it; life: mean
+    iterations of a request; slots: of all ranks; first_guess: arrivals to try first, 0: none."""
 
     def excess_over_limits(inflow: float) -> float:
         """Relative excess over the nearest of three limits: request rate, number of clients, and

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from twin.experts import Imbalance, imbalance
 from twin.experts.process import Routed
 from twin.facts import Facts
-from twin.hardware.demands import dram, lending_nodes
+from twin.hardware.demands import dram_ratio, lending_nodes
 from twin.hardware.fabric import build_fabric
 from twin.hardware.network import Network
 from twin.kernels.compiled import without_compiling
@@ -53,8 +53,9 @@ class Assembly:
 def assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """Machine, costs and expert imbalance of a scenario. Without a trace and `counts` the last four
-    results are cached. Raises HardwareError, ModelError, ExpertsError or WorkloadError."""
+    """Returns machine, costs and expert imbalance of a scenario. counts: imported expert counts.
+    Without `trace` and `counts` the last four results are cached. Raises HardwareError, ModelError,
+    ExpertsError or WorkloadError."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assemble(scenario, facts)
     return _assemble.__wrapped__(scenario, facts, trace, counts)
@@ -64,7 +65,7 @@ def assemble(
 def _assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """Machine, costs and expert imbalance of a scenario; under a power cap, at capped clocks."""
+    """As `assemble`, with clocks reduced to meet a power cap."""
     net = build_fabric(scenario.supernode, facts)
     mean_prompt, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
@@ -77,8 +78,8 @@ def _assemble(
         scenario.seed, *router_groups(experts, shape),
     )  # fmt: skip
     tokens_per_request = {  # of prompts, and of tokens that an iteration verifies
-        name: max(mean_prompt, 1.0) if name == "prefill" else role.decode.query_tokens
-        for name, role in costs.roles.items()
+        role_name: max(mean_prompt, 1.0) if role_name == "prefill" else role.decode.query_tokens
+        for role_name, role in costs.roles.items()
     }
     used_routing = routing
     if experts.balancing.policy == "oracle":
@@ -91,13 +92,11 @@ def _assemble(
         places, slots = role.layout.places, role.layout.slots_per_die
         nodes = min(places, -(-role.layout.routed_dies // role.dies_per_node))
         links_may_limit = role.coefficients.layout.ports < 1.0 or bool(scenario.faults)
-        peak_args = (
+        question = (
             used_routing, places, slots, tokens_per_request[role.pool.role], nodes, links_may_limit,
         )  # fmt: skip
         return (
-            _cached_imbalance(*peak_args)
-            if counts is None
-            else imbalance(*peak_args, counts=counts)
+            _cached_imbalance(*question) if counts is None else imbalance(*question, counts=counts)
         )
 
     imbalances = imbalance_of(costs.prefill_role), imbalance_of(costs.decoding_role)
@@ -150,8 +149,8 @@ def room_for(
         holder = "a die" if decode.pool.rank_dies == 1 else "a rank"
         space_texts.append(f"{holder} has KV space for {decode.kv_tokens_per_rank:,} tokens")
         fits &= prompts + block_tokens <= decode.kv_tokens_per_rank
-        most_tokens = int(decode.kv_tokens_per_rank - 0.5 * block_tokens) - prompts + 1
-        answer_tokens = np.minimum(answers, np.maximum(most_tokens, 1)).astype(answers.dtype)
+        max_answer_tokens = int(decode.kv_tokens_per_rank - 0.5 * block_tokens) - prompts + 1
+        answer_tokens = np.minimum(answers, np.maximum(max_answer_tokens, 1)).astype(answers.dtype)
     if (prefill := costs.prefill_role) is not None:
         fits &= prompts <= prefill.kv_tokens_per_rank
         space_texts.append(f"a prefill die has it for {prefill.kv_tokens_per_rank:,}")
@@ -170,7 +169,7 @@ class Priced:
 
     @cached_property
     def parts(self) -> Assembly:
-        """The machine, its costs, and the imbalance of its experts."""
+        """The machine, its costs and the imbalance of its experts, as `assemble` returns them."""
         return assemble(self.scenario, self.facts, self.trace, self.counts)
 
     @cached_property
@@ -256,7 +255,7 @@ class Priced:
 
     @property
     def pool(self) -> Pool:
-        """The pool of instances that decodes, colocated or not."""
+        """The pool of instances that decodes: the colocated pool if there is one."""
         pools = self.parts.costs.deployed.pools
         return pools.get("colocated") or pools["decode"]
 
@@ -303,16 +302,16 @@ def pool_hit_tokens(
     if prefill is None:
         return np.zeros(sample.prompts.size)
     net, pool_count = build_fabric(scenario.supernode, facts), 1
-    lenders = dram(net, lending_nodes(net))
+    pool_nodes = dram_ratio(net, lending_nodes(net))
     if scenario.router.front != "none":
         pool_count = scenario.supernode.supernodes
-        lenders /= pool_count
+        pool_nodes /= pool_count
     if pool.scope == "local":
-        pool_count, lenders = prefill.pool.instances, prefill.dies / net.dies_per_node
+        pool_count, pool_nodes = prefill.pool.instances, prefill.dies / net.dies_per_node
         if _routes_by_prefix(scenario):
-            pool_count, lenders = 1, lenders * pool_count
+            pool_count, pool_nodes = 1, pool_nodes * pool_count
     node_bytes = max(node_dram_bytes(pool, facts, net.dies_per_node), pool.ssd_gb_per_node * 1e9)
-    room_blocks = node_bytes * lenders / costs.held_bytes(sample.block_tokens)
+    room_blocks = node_bytes * pool_nodes / costs.held_bytes(sample.block_tokens)
     if pool.policy == "infinite":
         room_blocks = math.inf
     ttl_s = pool.ttl_s if pool.policy == "ttl" else math.inf
@@ -339,7 +338,7 @@ def _hbm_hit_share(
 ) -> float:
     """Share of prompt tokens that prefix caches in HBM hold, by an LRU over a sample. The space
     holds prompts of running requests, but no KV of their answers. If the router looks for hits, all
-    caches count as one; else each of n gets every n-th request. means: mean lengths."""
+    caches count as one; else each of n caches gets every n-th request. means: mean lengths."""
     role = costs.prefilling_role
     if role is None:
         return 0.0
@@ -360,7 +359,7 @@ def _hbm_hit_share(
 
 
 def full_traffic(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:
-    """Mean lengths of the workload, and how the tokens of a request in progress are distributed
+    """Mean lengths of the workload and the distribution of the tokens of a request in progress
     while every slot is taken. hit_share: reused share of a prompt. Long answers are in progress
     longer: the age of a renewal process has the k-th moment E[a^(k + 1)] / ((k + 1) E[a])."""
     workload = scenario.workload
@@ -381,7 +380,7 @@ def full_traffic(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Tr
 
 @lru_cache(maxsize=128)
 def _cached_imbalance(*question: Any) -> Imbalance:
-    """Expert imbalance of an instance, by arguments of `imbalance`; the last 128 are cached."""
+    """Returns `imbalance(*question)`, the expert imbalance of an instance; caches the last 128."""
     with without_compiling():
         return imbalance(*question)
 
@@ -399,7 +398,7 @@ class Target:
 
     @property
     def bottleneck(self) -> str:
-        """Largest cause of time in the best TPOT."""
+        """Returns the cause that takes most time of the best TPOT."""
         return next(iter(self.causes))
 
     @property
@@ -476,7 +475,8 @@ def _predict_rates(parts: Assembly, traffic: Traffic) -> Prediction:
 
 
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
-    """Seconds that an instance takes to compute one prompt token that is not reused. role: costs of
-    the instance; input_tokens: mean tokens of a prompt."""
-    hot = (parts.prefill_imbalance if role.pool.role == "prefill" else parts.decode_imbalance).table
-    return recompute_s_per_token(role, role.prompt_tokens, input_tokens, hot)
+    """Seconds that an instance takes to compute one prompt token whose KV is not reused. role:
+    costs of the instance; input_tokens: mean tokens of a prompt."""
+    is_prefill = role.pool.role == "prefill"
+    expert_imbalance = parts.prefill_imbalance if is_prefill else parts.decode_imbalance
+    return recompute_s_per_token(role, role.prompt_tokens, input_tokens, expert_imbalance.table)

@@ -9,7 +9,7 @@ from tests.engine.small import recorded, small
 from twin.engine.build import build_world
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
-from twin.hardware.demands import dram
+from twin.hardware.demands import dram_ratio
 from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
 from twin.model.fetch import node_dram_bytes
@@ -63,7 +63,7 @@ def question(chains: list[list[int]]) -> tuple[Scenario, TraceTable]:
     s, facts = with_trace(small(one_gb), trace), load_facts()
     parts = assemble(s, facts, trace)
     node_bytes = node_dram_bytes(s.memory_pool, facts, parts.net.dies_per_node)
-    pool_bytes = node_bytes * dram(parts.net, range(parts.net.nodes))
+    pool_bytes = node_bytes * dram_ratio(parts.net, range(parts.net.nodes))
     gb = (ROOM + 0.5) * parts.costs.held_bytes(BLOCK) / pool_bytes
     s = with_trace(small(one_gb | {"memory_pool.gb_per_node": gb}), trace)
     return with_overrides(s, {"horizon_s": arrivals[-1] + 1.0}), trace  # all end

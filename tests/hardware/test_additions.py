@@ -5,7 +5,7 @@ import pytest
 
 from tests.hardware.wired import changed_bytes_per_s, edited, network
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import additions, build_fabric, built
+from twin.hardware.fabric import additions, build_fabric, network_as_built
 from twin.hardware.prices import all_to_all, price_between
 from twin.hardware.validation import problems
 from twin.lab.library import load_facts
@@ -67,7 +67,7 @@ def test_what_is_added_can_be_edited_and_taken_back_and_counts_as_built():
     assert slowed.graph().edges["die 0.0.0", "die 3.0.0"]["capacity_bytes_per_s"] == 100e9
     assert changed_bytes_per_s(slowed) == {("die 0.0.0", "die 3.0.0"): 100e9}
     assert changed_bytes_per_s(machine(LINK)) == {}
-    assert built(slowed).graph().has_edge("die 3.0.0", "die 0.0.0")
+    assert network_as_built(slowed).graph().has_edge("die 3.0.0", "die 0.0.0")
 
 
 def test_a_link_that_joins_a_bundle_leaves_all_links_and_the_original_stays():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tests.hardware.wired import edited, edits_of, network
-from twin.hardware.fabric import build_fabric, built
+from twin.hardware.fabric import build_fabric, network_as_built
 from twin.hardware.graph_text import FabricFileError, forms
 from twin.hardware.imported import set_source
 from twin.hardware.machine_file import MOST_VERTICES, fabric_text, read_machine
@@ -61,7 +61,7 @@ def test_a_recipe_comes_back_as_it_was_built(recipe, kind):
     assert prices(back) == pytest.approx(prices(fabric))
     assert summary(back) == pytest.approx(summary(fabric))
     assert back.about["layout"] == fabric.about["layout"]
-    assert built(back) is back
+    assert network_as_built(back) is back
 
 
 @pytest.mark.parametrize("recipe", ["cloudmatrix384", "gb200-nvl72", "hgx-h20"])

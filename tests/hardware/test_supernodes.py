@@ -10,7 +10,7 @@ import pytest
 from tests.draws import some
 from tests.hardware.wired import changed_bytes_per_s, edited, edits_of, network
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built
+from twin.hardware.fabric import build_fabric, network_as_built
 from twin.hardware.prices import (
     all_to_all,
     nic,
@@ -45,7 +45,7 @@ def test_edits_are_built_in_order_and_multiply():
     assert not any(e["capacity_bytes_per_s"] for e in graph.adj["die 7.0.0"].values())
     assert changed_bytes_per_s(fabric)["die 7.0.0", "L1 7.0"] == 0.0
     assert FULL.graph().edges["L1 20.3", "L2 3.12"]["capacity_bytes_per_s"] == 28e9
-    assert built(fabric) is build_fabric(Supernode(), FACTS)
+    assert network_as_built(fabric) is build_fabric(Supernode(), FACTS)
 
 
 def test_equal_supernodes_with_edits_share_one_graph():

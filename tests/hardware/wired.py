@@ -5,7 +5,7 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 
-from twin.hardware.fabric import build_fabric, built
+from twin.hardware.fabric import build_fabric, network_as_built
 from twin.hardware.flows import Changes, Demand, Pattern
 from twin.hardware.network import Network, Plan, network_of_plan
 from twin.lab.library import load_facts, presets
@@ -51,7 +51,7 @@ def edited(net, edits):
 def changed_bytes_per_s(net):
     """Bytes/s of each link whose capacity differs from that as built, once, by its two ends."""
     changed = {}
-    for link in np.flatnonzero(net.capacity != built(net).capacity).tolist():
+    for link in np.flatnonzero(net.capacity != network_as_built(net).capacity).tolist():
         tail, head = net.edge(link)
         if (head, tail) not in changed:
             changed[tail, head] = float(net.capacity[link])

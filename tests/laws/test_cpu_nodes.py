@@ -7,7 +7,7 @@ import pytest
 from tests.engine.small import run, small
 from tests.laws.test_paths import STORED, astray, off_the_paths
 from twin.hardware.chip import HardwareError
-from twin.hardware.demands import dram, equal_parts
+from twin.hardware.demands import dram_ratio, equal_parts
 from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import make_available
 from twin.hardware.machine_file import fabric_text, read_machine
@@ -53,7 +53,7 @@ def test_blocks_are_spread_by_dram_and_their_bytes_are_on_paths():
     net = build_fabric(small(REUSE | APART).supernode, FACTS)
     parts = equal_parts(net, range(5))
     assert parts.tolist() == [0, 1, 2, 3, 4, 4, 4, 4]
-    assert (dram(net, range(5)), dram(net, [4])) == (8.0, 4.0)
+    assert (dram_ratio(net, range(5)), dram_ratio(net, [4])) == (8.0, 4.0)
     up = np.ones(8, np.int8)
     on_last = np.mean([parts[server_of(block, up, 8)] == 4 for block in range(4_000)])
     assert on_last == pytest.approx(0.5, abs=0.03)

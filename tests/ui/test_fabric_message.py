@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.hardware.wired import network
-from twin.hardware.fabric import build_fabric, built
+from twin.hardware.fabric import build_fabric, network_as_built
 from twin.hardware.imported import make_available
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
@@ -38,7 +38,7 @@ CHANGED = (
 
 def told(fabric):
     """Both ends and GB/s of every link, as the browser puts the two messages together."""
-    stands, now = machine_message(built(fabric)), edits_message(fabric)
+    stands, now = machine_message(network_as_built(fabric)), edits_message(fabric)
     ends = np.cumsum(stands["ends"], axis=1).T
     gb = np.array([stands["sorts"][k][2] for k in stands["sort"]])
     gb[np.cumsum(now["links"])] = now["gb"]
@@ -62,10 +62,11 @@ def test_every_link_of_an_edited_fabric_is_told():
 
 def test_an_edit_changes_nothing_of_what_stands_and_little_travels():
     slow = build_fabric(Supernode(edits=CHANGED), FACTS)
-    assert machine_message(built(slow)) == machine_message(built(FULL))
-    text = machine_text(built(FULL))
+    assert machine_message(network_as_built(slow)) == machine_message(network_as_built(FULL))
+    text = machine_text(network_as_built(FULL))
     assert len(text) < 40_000
-    assert json.loads(zlib.decompress(base64.b64decode(text))) == machine_message(built(FULL))
+    message = machine_message(network_as_built(FULL))
+    assert json.loads(zlib.decompress(base64.b64decode(text))) == message
     assert len(json.dumps(edits_message(FULL))) < 100
     assert len(json.dumps(edits_message(slow))) < 40_000
 
@@ -106,7 +107,7 @@ def test_marks_say_what_edits_make_of_an_element_and_who_holds_one():
 
 def sums(fabric):
     """Bytes/s of every cell of the matrix, as the browser adds them up."""
-    known = layout(built(fabric))
+    known = layout(network_as_built(fabric))
     some = known.matrix_cell >= 0
     now = known.lower_direction(network(fabric).capacity)
     size = len(known.nodes) * len(known.boxes.rows)

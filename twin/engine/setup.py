@@ -14,7 +14,7 @@ from twin import experts as x
 from twin.engine.start import Residents, is_limited, residents, with_residents
 from twin.experts import Imbalance
 from twin.facts import Facts
-from twin.hardware.demands import dram, lending_nodes
+from twin.hardware.demands import dram_ratio, lending_nodes
 from twin.hardware.faults import with_faults
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further_instances, place
@@ -233,7 +233,7 @@ class Setup:
     def tier_blocks(self, bytes_per_node: float) -> int:
         """Number of KV blocks of one memory pool in a tier of `bytes_per_node` bytes a node."""
         is_local, readers = self.scenario.memory_pool.scope == "local", self.of_role("prefill")
-        dram_nodes = dram(self.fabric, self.pool_nodes(0)) if readers else 0.0
+        dram_nodes = dram_ratio(self.fabric, self.pool_nodes(0)) if readers else 0.0
         if is_local and readers:  # which may have a part of a node
             dram_nodes *= readers[0].dies / self.fabric.dies_per_node
             dram_nodes /= len(self.fabric.nodes_of(readers[0].die_of_rank))

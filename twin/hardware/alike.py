@@ -46,8 +46,8 @@ def as_int32(numbers: NUMBERS) -> SHORT:
 
 @cached_by_network
 def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swap | None:
-    """The exchange of vertices `ours` with `theirs`, and of the neighbours that must move with
-    them, after which the network has the same links; None if none is found."""
+    """Returns the exchange of vertices `ours` with `theirs`, and of the neighbours that must move
+    with them, after which the network has the same links; None if none is found."""
     image = np.full(len(net.vertices), -1)  # of each vertex; -1: none yet
     moved_count, new_vertices, new_images = 0, np.array(ours), np.array(theirs)
     while new_vertices.size:
@@ -68,10 +68,10 @@ def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swa
     image = np.where(image < 0, np.arange(image.size), image)
     image_links = net.links_between(image[net.tail[links]], image[net.head[links]])
     is_same = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])
-    has_kind = net.vertex_kinds[moved] == net.vertex_kinds[image[moved]]
-    if not (is_same.all() and has_kind.all() and _moves_whole_nodes(net, moved, image[moved])):
+    is_same_kind = net.vertex_kinds[moved] == net.vertex_kinds[image[moved]]
+    if not (is_same.all() and is_same_kind.all() and _moves_whole_nodes(net, moved, image[moved])):
         return None
-    place_pairs = [np.concatenate([net.leaves[k], net.enters[k]]) for k in (links, image_links)]
+    place_pairs = [np.append(net.leaves[ends], net.enters[ends]) for ends in (links, image_links)]
     has_place = place_pairs[0] >= 0
     places = _distinct_pairs(place_pairs[0][has_place], place_pairs[1][has_place], len(net.places))
     return Swap(*map(as_int32, (moved, image[moved], links, image_links, *places)))
@@ -94,15 +94,16 @@ def _next_pairs(net: Network, image: INTS, ours: INTS, theirs: INTS) -> tuple[IN
         # A shared neighbour that is linked otherwise to the other vertex is exchanged, too: with
         # uplinks dealt in turn, two groups of nodes have their wider links to different switches.
         shared_links = our_links[shared_positions]
-        same_kind = net.link_kinds[shared_links] == net.link_kinds[their_links[their_positions]]
-        shared_vertices = far_end[shared_links[same_kind]]
+        is_same_kind = net.link_kinds[shared_links] == net.link_kinds[their_links[their_positions]]
+        shared_vertices = far_end[shared_links[is_same_kind]]
         shared_vertices = shared_vertices[image[shared_vertices] < 0]
         image[shared_vertices] = shared_vertices
         link_columns = []  # of ours and theirs, for each link left: pair, kind of link, far end
         for links in (our_links, their_links):
-            left = np.flatnonzero(image[far_end[links]] < 0)
-            left = left[np.lexsort((net.link_kinds[links[left]], pair_of[left]))]
-            link_columns.append((pair_of[left], net.link_kinds[links[left]], far_end[links[left]]))
+            unpaired = np.flatnonzero(image[far_end[links]] < 0)
+            unpaired = unpaired[np.lexsort((net.link_kinds[links[unpaired]], pair_of[unpaired]))]
+            ends = far_end[links[unpaired]]
+            link_columns.append((pair_of[unpaired], net.link_kinds[links[unpaired]], ends))
         (our_pairs, our_kinds, our_ends), (their_pairs, their_kinds, their_ends) = link_columns
         has_same_pairs = np.array_equal(our_pairs, their_pairs)
         if not (has_same_pairs and np.array_equal(our_kinds, their_kinds)):

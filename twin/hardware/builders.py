@@ -29,35 +29,39 @@ def draw_clos(draft: Draft) -> None:
     nodes. With `l2_levels` = 2 nodes form groups with their own L2 chips, half of whose ports lead
     to L3 chips; L2 chip i of every group is joined to the same L3 chips."""
     s, rack_chips = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
-    l2s = l2_chips_per_sub_plane(s, rack_chips)
+    l2s = l2_chips_per_sub_plane(s, rack_chips)  # of a group
     draft.about["l2_chips_per_sub_plane"] = l2s
-    draft.add_nodes(lambda n: n // s.nodes if l2s else n)
+    draft.add_nodes(lambda node: node // s.nodes if l2s else node)
     groups = math.ceil(s.nodes / nodes_per_group(s))
     racks = math.ceil(l2s / rack_chips)
-    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(l2s * groups)):
-        rack = f"communication rack {(g * groups + i // l2s) * racks + i % l2s // rack_chips}"
-        switch_label = switch_name("L2", g, p, i)
-        draft.add(switch_label, "l2", supernode=g, sub_plane=p, index=i, rack=rack)
+    planes = list(product(range(s.supernodes), range(s.sub_planes)))
+    for (supernode, plane), chip in product(planes, range(l2s * groups)):
+        rack_number = (supernode * groups + chip // l2s) * racks + chip % l2s // rack_chips
+        place = {"supernode": supernode, "sub_plane": plane, "index": chip}
+        rack, label = f"communication rack {rack_number}", switch_name("L2", supernode, plane, chip)
+        draft.add(label, "l2", **place, rack=rack)
     l3_per_l2 = _l3_per_l2(s, groups) if l2s and groups > 1 else 0
-    for g, p, l3 in product(range(s.supernodes), range(s.sub_planes), range(l2s * l3_per_l2)):
-        rack = f"communication rack L3 {g}.{l3 % l3_per_l2}"
-        switch_label = switch_name("L3", g, p, l3)
-        draft.add(switch_label, "l3", supernode=g, sub_plane=p, index=l3, rack=rack)
+    for (supernode, plane), chip in product(planes, range(l2s * l3_per_l2)):
+        rack = f"communication rack L3 {supernode}.{chip % l3_per_l2}"
+        place = {"supernode": supernode, "sub_plane": plane, "index": chip}
+        draft.add(switch_name("L3", supernode, plane, chip), "l3", **place, rack=rack)
     draft.add_networks()
-    for n in range(s.all_nodes):
-        draft.link_inside(n)
-        group = n % s.nodes // nodes_per_group(s)
-        switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
-        for i, links in deal_uplinks(n % s.nodes % nodes_per_group(s), s.l1_uplinks, l2s):
+    for node in range(s.all_nodes):
+        draft.link_inside(node)
+        supernode, place_of_node = divmod(node, s.nodes)
+        group, turn = divmod(place_of_node, nodes_per_group(s))
+        switches = [(plane, f"L1 {node}.{plane}") for plane in range(s.sub_planes)]
+        for chip, links in deal_uplinks(turn, s.l1_uplinks, l2s):
             rate = links * draft.link_bytes_per_s
-            for p, switch in switches:
-                l2_chip = switch_name("L2", n // s.nodes, p, group * l2s + i)
-                draft.link(switch, l2_chip, "L1-L2", rate, p, links)
+            for plane, switch in switches:
+                l2_chip = switch_name("L2", supernode, plane, group * l2s + chip)
+                draft.link(switch, l2_chip, "L1-L2", rate, plane, links)
     uplinks = s.l2_ports_per_chip - nodes_per_group(s)  # of an L2 chip
-    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(l2s * groups)):
-        for j, links in deal_uplinks(i // l2s, uplinks, l3_per_l2):
-            l3_chip, rate = switch_name("L3", g, p, i % l2s * l3_per_l2 + j), draft.link_bytes_per_s
-            draft.link(switch_name("L2", g, p, i), l3_chip, "L2-L3", links * rate, p, links)
+    for (supernode, plane), chip in product(planes, range(l2s * groups)):
+        for l3_number, links in deal_uplinks(chip // l2s, uplinks, l3_per_l2):
+            l2_chip = switch_name("L2", supernode, plane, chip)
+            l3_chip = switch_name("L3", supernode, plane, chip % l2s * l3_per_l2 + l3_number)
+            draft.link(l2_chip, l3_chip, "L2-L3", links * draft.link_bytes_per_s, plane, links)
 
 
 def nodes_per_group(s: Supernode) -> int:
@@ -122,29 +126,32 @@ def deal_uplinks(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
 def draw_one_hop(draft: Draft) -> None:
     """Draws NVL72's network: links from every die to every switch chip, and from CPUs to dies."""
     s = draft.s
-    die_count = s.npus_per_node * sum(draft.recipe_of(n).dies_per_npu for n in range(s.nodes))
+    die_count = s.npus_per_node * sum(draft.recipe_of(node).dies_per_npu for node in range(s.nodes))
     if die_count > s.l2_ports_per_chip:
         raise HardwareError(
             f"supernode.nodes = {s.nodes:,} of {numbered(s.npus_per_node, 'NPU')} have "
             f"{die_count:,} dies, a switch chip has {s.l2_ports_per_chip} ports "
             "(l2_ports_per_chip), one a die: take fewer nodes"
         )
-    draft.add_nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
-    for g, p in product(range(s.supernodes), range(s.sub_planes)):
-        rack = f"rack {g * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
-        draft.add(switch_name("NVSwitch", g, p), "nvswitch", supernode=g, sub_plane=p, rack=rack)
+    draft.add_nodes(lambda node: node // s.nodes, switches=False, die_forwards="ub vpc host")
+    for supernode, plane in product(range(s.supernodes), range(s.sub_planes)):
+        rack = f"rack {supernode * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
+        place = {"supernode": supernode, "sub_plane": plane}
+        draft.add(switch_name("NVSwitch", supernode, plane), "nvswitch", **place, rack=rack)
     draft.add_networks()
-    for n in range(s.all_nodes):
-        g, dies_per_npu = n // s.nodes, draft.recipe_of(n).dies_per_npu
-        for i in range(s.npus_per_node):
-            draft.link_package(n, i)
-            for die, p in product(range(dies_per_npu), range(s.sub_planes)):
-                bytes_per_s, chip = draft.die_link_bytes_per_s(n), switch_name("NVSwitch", g, p)
-                draft.link(f"die {n}.{i}.{die}", chip, "die-NVSwitch", bytes_per_s, p)
-        npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
-        bytes_per_s = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
-        for i, die in product(range(s.npus_per_node), range(dies_per_npu)):
-            draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{die}", "CPU-die", bytes_per_s)
+    for node in range(s.all_nodes):
+        dies_per_npu = draft.recipe_of(node).dies_per_npu
+        die_rate = draft.die_link_bytes_per_s(node)
+        for npu in range(s.npus_per_node):
+            draft.link_package(node, npu)
+            for die, plane in product(range(dies_per_npu), range(s.sub_planes)):
+                chip = switch_name("NVSwitch", node // s.nodes, plane)
+                draft.link(f"die {node}.{npu}.{die}", chip, "die-NVSwitch", die_rate, plane)
+        npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(node)))  # NPUs of one CPU
+        rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
+        for npu, die in product(range(s.npus_per_node), range(dies_per_npu)):
+            cpu = f"CPU {node}.{npu // npus_per_cpu}"
+            draft.link(cpu, f"die {node}.{npu}.{die}", "CPU-die", rate)
 
 
 def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
@@ -177,12 +184,13 @@ def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
 def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     """Yield (router, router, links) for a dragonfly of `shape[1]` groups of `shape[0]` routers. In
     a group all pairs of routers have links[0] links. Each router has links[1] links to other
-    groups, dealt evenly over all pairs of groups (consecutive arrangement). HardwareError: not
-    enough of them."""
+    groups, dealt evenly over all pairs of groups (consecutive arrangement). Raises HardwareError if
+    they cannot join all groups."""
     routers, groups = shape
     local_links, global_links = links
-    for g, (lower_router, upper_router) in product(range(groups), combinations(range(routers), 2)):
-        yield g * routers + lower_router, g * routers + upper_router, local_links
+    router_pairs = list(combinations(range(routers), 2))
+    for group, (lower_router, upper_router) in product(range(groups), router_pairs):
+        yield group * routers + lower_router, group * routers + upper_router, local_links
     pair_links = routers * global_links // max(1, groups - 1)
     if groups > 1 and pair_links < 1:
         raise HardwareError(
@@ -190,12 +198,12 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
             f"routers with {global_links} have {routers * global_links}: take fewer groups or more "
             "supernode.l1_uplinks"
         )
-    for g, peer in combinations(range(groups), 2):
+    for group, peer in combinations(range(groups), 2):
         link_counts: Counter[tuple[int, int]] = Counter()
-        for k in range(pair_links):
-            our_router = ((peer - g - 1) * pair_links + k) // max(1, global_links)
-            their_router = ((g - peer - 1) % groups * pair_links + k) // max(1, global_links)
-            ends = g * routers + our_router % routers, peer * routers + their_router % routers
+        for link in range(pair_links):
+            our_router = ((peer - group - 1) * pair_links + link) // max(1, global_links)
+            their_router = ((group - peer - 1) % groups * pair_links + link) // max(1, global_links)
+            ends = group * routers + our_router % routers, peer * routers + their_router % routers
             link_counts[ends] += 1
         for (lower_router, upper_router), link_count in link_counts.items():
             yield lower_router, upper_router, link_count
@@ -211,7 +219,7 @@ PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {
 def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
     """Number of cells in each dimension of a supernode's mesh: as the scenario says, otherwise as
     the recipe says. Raises HardwareError if their product is not `cells`."""
-    shape = tuple(int(n) for n in s.dimensions.split("x")) if s.dimensions else recipe.dimensions
+    shape = tuple(map(int, s.dimensions.split("x"))) if s.dimensions else recipe.dimensions
     if recipe.scale_up == "dragonfly" and len(shape) != 2:
         raise HardwareError(
             f"supernode.dimensions = {'x'.join(map(str, shape))} must be two numbers for a "
@@ -239,27 +247,28 @@ def _draw_mesh_of_nodes(draft: Draft) -> None:
         if global_links < 1 and shape[1] > 1:
             raise _too_few_uplinks_error(s, local_links + 1)
     else:
-        links_per_axis = [n - 1 if recipe.scale_up == "full_mesh" else min(n - 1, 2) for n in shape]
-        if s.l1_uplinks < sum(links_per_axis):
-            raise _too_few_uplinks_error(s, sum(links_per_axis))
-        links_of_axis = [s.l1_uplinks // sum(links_per_axis)] * len(shape)
-        spare_links = s.l1_uplinks % sum(links_per_axis)
-        for k, count in enumerate(links_per_axis):  # what is left over makes whole dimensions wider
+        neighbours = [n - 1 if recipe.scale_up == "full_mesh" else min(n - 1, 2) for n in shape]
+        if s.l1_uplinks < sum(neighbours):
+            raise _too_few_uplinks_error(s, sum(neighbours))
+        links_of_axis = [s.l1_uplinks // sum(neighbours)] * len(shape)
+        spare_links = s.l1_uplinks % sum(neighbours)
+        for axis, count in enumerate(neighbours):  # what is left over makes whole dimensions wider
             if count and spare_links >= count:
-                links_of_axis[k] += 1
+                links_of_axis[axis] += 1
                 spare_links -= count
-    draft.add_nodes(lambda n: n // s.nodes)
-    for n in range(s.all_nodes):
+    draft.add_nodes(lambda node: node // s.nodes)
+    for node in range(s.all_nodes):
         for plane in range(s.sub_planes):
-            draft.vertices[f"L1 {n}.{plane}"]["grid"] = grid_of(shape, n % s.nodes)
+            draft.vertices[f"L1 {node}.{plane}"]["grid"] = grid_of(shape, node % s.nodes)
     draft.add_networks()
-    for n in range(s.all_nodes):
-        draft.link_inside(n)
+    for node in range(s.all_nodes):
+        draft.link_inside(node)
     pairs = list(PAIRS[recipe.scale_up](shape, links_of_axis))
-    for g, (node_a, node_b, count) in product(range(s.supernodes), pairs):
+    for supernode, (node_a, node_b, count) in product(range(s.supernodes), pairs):
         for plane in range(s.sub_planes):
+            first_node = supernode * s.nodes
             draft.link(
-                f"L1 {g * s.nodes + node_a}.{plane}", f"L1 {g * s.nodes + node_b}.{plane}", "L1-L1",
+                f"L1 {first_node + node_a}.{plane}", f"L1 {first_node + node_b}.{plane}", "L1-L1",
                 count * draft.link_bytes_per_s, plane, count,
             )  # fmt: skip
 
@@ -281,7 +290,7 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
     cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cell_count
     grid_shape = shape_of(s, recipe, min(cell_count, cells_per_rack))
     nodes_per_domain = 1 if is_node_mesh else s.nodes
-    draft.add_nodes(lambda n: n // nodes_per_domain, switches=False, ports=True)
+    draft.add_nodes(lambda node: node // nodes_per_domain, switches=False, ports=True)
     pairs = list(PAIRS[recipe.scale_up](grid_shape, recipe.links or (1,) * len(grid_shape)))
     if recipe.racks_across:
         _add_rack_switches(draft)
@@ -291,15 +300,15 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
         links_per_cell[cell_a] += link_count
         links_per_cell[cell_b] += link_count
     for npu in range(s.npus):
-        n, index = divmod(npu, s.npus_per_node)
-        port, cell = f"port {n}.{index}", npu % math.prod(grid_shape)
+        node, index = divmod(npu, s.npus_per_node)
+        port, cell = f"port {node}.{index}", npu % math.prod(grid_shape)
         draft.vertices[port]["grid"] = grid_of(grid_shape, cell)
-        draft.link_package(n, index)
-        port_links = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
-        dies_per_npu = draft.recipe_of(n).dies_per_npu
+        draft.link_package(node, index)
+        bundle = max(1, links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across))
+        dies_per_npu = draft.recipe_of(node).dies_per_npu
         for die in range(dies_per_npu):
-            rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies_per_npu
-            draft.link(f"die {n}.{index}.{die}", port, "die-port", rate, links=max(1, port_links))
+            rate = bundle * draft.die_link_bytes_per_s(node) / dies_per_npu
+            draft.link(f"die {node}.{index}.{die}", port, "die-port", rate, links=bundle)
     for first_npu in range(0, s.npus, math.prod(grid_shape)):
         for cell_a, cell_b, link_count in pairs:
             port_a, port_b = (divmod(first_npu + c, s.npus_per_node) for c in (cell_a, cell_b))
@@ -311,24 +320,26 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
         _link_racks(draft)
         return
     bytes_per_s = recipe.cpu_bytes_per_s / s.npus_per_node
-    for n in range(s.all_nodes):
-        for cpu, index in product(draft.cpus(n), range(s.npus_per_node)):
-            draft.link(f"CPU {n}.{cpu}", f"port {n}.{index}", "CPU-port", bytes_per_s)
+    for node in range(s.all_nodes):
+        for cpu, index in product(draft.cpus(node), range(s.npus_per_node)):
+            draft.link(f"CPU {node}.{cpu}", f"port {node}.{index}", "CPU-port", bytes_per_s)
 
 
 def _add_rack_switches(draft: Draft) -> None:
     """Draws UB-Mesh's low-radix switches (LRS) of racks, and high-radix ones (HRS) between pods."""
     s = draft.s
     racks, racks_per_pod = _rack_counts(draft)
-    for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
-        rack_number = g * racks + r
-        grid = (*grid_of(draft.recipe.racks_across, r % racks_per_pod), r // racks_per_pod)
-        place: dict[str, Any] = {"supernode": g, "rack": f"rack {rack_number}", "sub_plane": p}
-        draft.add(f"LRS {rack_number}.{p}", "lrs", **place, grid=grid)
-    hrs_per_plane = draft.recipe.spine_links if racks > racks_per_pod else 0
-    for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(hrs_per_plane)):
-        rack = f"communication rack {g * hrs_per_plane + k}"
-        draft.add(switch_name("HRS", g, p, k), "hrs", supernode=g, sub_plane=p, index=k, rack=rack)
+    supernodes, planes = range(s.supernodes), range(s.sub_planes)
+    for supernode, rack, plane in product(supernodes, range(racks), planes):
+        name = f"rack {supernode * racks + rack}"
+        grid = (*grid_of(draft.recipe.racks_across, rack % racks_per_pod), rack // racks_per_pod)
+        place: dict[str, Any] = {"supernode": supernode, "rack": name, "sub_plane": plane}
+        draft.add(f"LRS {supernode * racks + rack}.{plane}", "lrs", **place, grid=grid)
+    hrs_count = draft.recipe.spine_links if racks > racks_per_pod else 0  # of a sub-plane
+    for supernode, plane, hrs in product(supernodes, planes, range(hrs_count)):
+        name = f"communication rack {supernode * hrs_count + hrs}"
+        place = {"supernode": supernode, "sub_plane": plane, "index": hrs, "rack": name}
+        draft.add(switch_name("HRS", supernode, plane, hrs), "hrs", **place)
 
 
 def _rack_counts(draft: Draft) -> tuple[int, int]:
@@ -353,26 +364,27 @@ def _link_racks(draft: Draft) -> None:
     link_bytes_per_s, cpu_rate = draft.link_bytes_per_s, recipe.cpu_bytes_per_s / s.sub_planes
     for node in range(s.all_nodes):
         rack = node // s.nodes * racks + node % s.nodes // recipe.nodes_per_rack
-        for p in range(s.sub_planes):
+        for plane in range(s.sub_planes):
+            lrs = f"LRS {rack}.{plane}"
             for npu in range(s.npus_per_node):
-                draft.link(f"port {node}.{npu}", f"LRS {rack}.{p}", "port-LRS", link_bytes_per_s, p)
+                draft.link(f"port {node}.{npu}", lrs, "port-LRS", link_bytes_per_s, plane)
             for cpu in draft.cpus(node):
-                draft.link(f"CPU {node}.{cpu}", f"LRS {rack}.{p}", "CPU-LRS", cpu_rate, p)
+                draft.link(f"CPU {node}.{cpu}", lrs, "CPU-LRS", cpu_rate, plane)
     if racks == 1:
         return
     rack_pairs = list(full_mesh_pairs(recipe.racks_across, [recipe.rack_links] * 8))
-    for g, pod_start in product(range(s.supernodes), range(0, racks, racks_per_pod)):
-        first_rack = g * racks + pod_start
-        for (rack_a, rack_b, link_count), p in product(rack_pairs, range(s.sub_planes)):
+    for supernode, pod_start in product(range(s.supernodes), range(0, racks, racks_per_pod)):
+        pod_rack = supernode * racks + pod_start  # the first of the pod
+        for (rack_a, rack_b, link_count), plane in product(rack_pairs, range(s.sub_planes)):
             draft.link(
-                f"LRS {first_rack + rack_a}.{p}", f"LRS {first_rack + rack_b}.{p}", "LRS-LRS",
-                link_count * link_bytes_per_s, p, link_count,
+                f"LRS {pod_rack + rack_a}.{plane}", f"LRS {pod_rack + rack_b}.{plane}", "LRS-LRS",
+                link_count * link_bytes_per_s, plane, link_count,
             )  # fmt: skip
     if racks > racks_per_pod:
-        rack_switches = product(range(s.supernodes), range(racks), range(s.sub_planes))
-        for (g, r, p), number in product(rack_switches, range(recipe.spine_links)):
-            upper_switch = switch_name("HRS", g, p, number)
-            draft.link(f"LRS {g * racks + r}.{p}", upper_switch, "LRS-HRS", link_bytes_per_s, p)
+        rack_planes = product(range(s.supernodes), range(racks), range(s.sub_planes))
+        for (supernode, rack, plane), number in product(rack_planes, range(recipe.spine_links)):
+            lrs, hrs = f"LRS {supernode * racks + rack}.{plane}", ("HRS", supernode, plane, number)
+            draft.link(lrs, switch_name(*hrs), "LRS-HRS", link_bytes_per_s, plane)
 
 
 def draw_mesh(draft: Draft) -> None:
@@ -383,7 +395,7 @@ def draw_mesh(draft: Draft) -> None:
 def plan_of_recipe(s: Supernode, recipe: Recipe) -> Plan:
     """Plan of the machine of a recipe; raises HardwareError if it cannot be wired."""
     links_per_die = max(s.sub_planes, sum(recipe.links or (0,)))
-    most_dies = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
+    most_dies = max(node_recipe.dies_per_npu for node_recipe in (recipe, *recipe.further))
     least_links = s.npus * most_dies * (links_per_die + 2)
     if least_links > MOST_LINKS:
         raise too_large_error(least_links)
@@ -408,25 +420,24 @@ def draw_rails(draft: Draft) -> None:
     """Draws a rail-optimised fat tree: NIC number i of each node is linked to leaf switch i of its
     pod, and each leaf switch to all spine switches of the pod."""
     supernode, recipe = draft.s, draft.recipe
-    dies_per_npu = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
+    dies_per_npu = max(node_recipe.dies_per_npu for node_recipe in (recipe, *recipe.further))
     rails = supernode.npus_per_node * dies_per_npu
     pod_count = math.ceil(supernode.all_nodes / recipe.nodes_per_pod)
     for pod in range(pod_count):
         for nic in range(rails):
             draft.add(f"leaf {pod}.{nic}", "leaf", index=nic)
-        for k in range(recipe.spines):
-            draft.add(f"spine {pod}.{k}", "spine", index=k)
+        for spine in range(recipe.spines):
+            draft.add(f"spine {pod}.{spine}", "spine", index=spine)
     draft.link_nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
     nic_bytes_per_s = supernode.rdma_gb_per_s_per_npu * 1e9 / dies_per_npu
     up_rate = recipe.nodes_per_pod * nic_bytes_per_s / recipe.spines
     cables = max(1, recipe.nodes_per_pod // recipe.spines)
-    for pod, k in product(range(pod_count), range(recipe.spines)):
+    for pod, spine in product(range(pod_count), range(recipe.spines)):
+        spine_name = f"spine {pod}.{spine}"
         for nic in range(rails):
-            draft.link(f"leaf {pod}.{nic}", f"spine {pod}.{k}", "leaf-spine", up_rate, links=cables)
-        draft.link(
-            f"spine {pod}.{k}", "RDMA network", "spine-RDMA", rails * up_rate, links=rails * cables
-        )
+            draft.link(f"leaf {pod}.{nic}", spine_name, "leaf-spine", up_rate, links=cables)
+        draft.link(spine_name, "RDMA network", "spine-RDMA", rails * up_rate, links=rails * cables)
 
 
 SCALE_UP: Mapping[str, Callable[[Draft], None]] = {

@@ -64,5 +64,5 @@ def load_chip(facts: Facts, name: str) -> Chip:
         hbm_bytes_per_die=facts.si(f"{path}.hbm_capacity"),
         hbm_bytes_per_s=facts.si(f"{path}.hbm_bandwidth"),
         cross_die_bytes_per_s=facts.si(f"{path}.cross_die_bandwidth") if dies_per_npu > 1 else 0.0,
-        flops={name: facts.si(f"{path}.flops.{name}") for name in facts.group(f"{path}.flops")},
+        flops={key: facts.si(f"{path}.flops.{key}") for key in facts.group(f"{path}.flops")},
     )

@@ -79,8 +79,8 @@ class Flows:
         """SHA-1 of all that decides which links flows take; equal for ends at equivalent places."""
         sha1 = hashlib.sha1(f"{self.each} {self.same_domain} {self.far_rate}".encode(),
                              usedforsecurity=False)  # fmt: skip
-        for name in ("vertex", "node", "domain"):
-            numbers = [getattr(side, name) for side in (self.rows, self.ends)]
+        for attribute in ("vertex", "node", "domain"):
+            numbers = [getattr(side, attribute) for side in (self.rows, self.ends)]
             sha1.update(number_values(np.concatenate(numbers))[0].data)
         for side in (self.rows, self.ends):
             for column in (side.group, side.rank, side.amount):
@@ -148,10 +148,11 @@ class _Hashing:
         self.levels = []
         even_shares = walks.shares_by_capacity(paths.capacity, paths.members)
         for level, shares in zip(walks.levels, even_shares, strict=True):
-            sums = np.cumsum(shares)
-            stop = np.append(level.head_start[1:], shares.size)
-            sums_below = np.append(0.0, sums)[level.head_start]
-            self.levels.append((level, sums, sums_below, sums[stop - 1] - sums_below, stop - 1))
+            share_sums = np.cumsum(shares)
+            last_step = np.append(level.head_start[1:], shares.size) - 1
+            sums_below = np.append(0.0, share_sums)[level.head_start]
+            spans = share_sums[last_step] - sums_below
+            self.levels.append((level, share_sums, sums_below, spans, last_step))
         self.arrival = np.full(walks.hops.shape, -1)
         for hops, level in enumerate(walks.levels, 1):
             is_shortest = walks.hops[level.end, level.row] == hops
@@ -169,9 +170,9 @@ class _Hashing:
             flow_ids = np.flatnonzero(path_hops >= hop)
             level, share_sums, share_offsets, share_spans, last_step = self.levels[hop - 1]
 
-            def chance(of: str, at: INTS = flow_ids, hop: int = hop) -> FLOATS:
-                """Uniform random number of each flow in `at` for one choice, named `of`."""
-                return uniforms(stream_key(0, f"{of} at hop {hop}"), ids[at])
+            def chance(choice: str, positions: INTS = flow_ids, hop: int = hop) -> FLOATS:
+                """Uniform random numbers of the flows `positions` for a choice such as "link"."""
+                return uniforms(stream_key(0, f"{choice} at hop {hop}"), ids[positions])
 
             state = flow_state[flow_ids]
             drawn_step = last_step[state]

@@ -67,13 +67,14 @@ def exchange_load(
     return _load(net, _side(ends, 1.0), receivers, planes, operation)
 
 
-def _is_one_package(net: Network, at: INTS) -> bool:
-    """Whether vertices `at` are dies of one NPU and links in its package join each to each."""
-    packages = {(net.vertex_data[die]["node"], net.vertex_data[die]["npu"]) for die in at.tolist()}
+def _is_one_package(net: Network, ends: INTS) -> bool:
+    """Whether vertices `ends` are dies of one NPU and links in its package join each to each."""
+    die_data = [net.vertex_data[die] for die in ends.tolist()]
+    packages = {(data["node"], data["npu"]) for data in die_data}
     if len(packages) > 1:
         return False
-    is_inner_link = net.open_links("package") & np.isin(net.tail, at) & np.isin(net.head, at)
-    return int(is_inner_link.sum()) == at.size * (at.size - 1)
+    is_inner_link = net.open_links("package") & np.isin(net.tail, ends) & np.isin(net.head, ends)
+    return int(is_inner_link.sum()) == ends.size * (ends.size - 1)
 
 
 def pool_load(
@@ -84,7 +85,7 @@ def pool_load(
     of `nodes` (None: all nodes); None if no node or die takes part. Blocks are spread over
     reachable nodes by their DRAM (consistent hashing), and over a node's CPUs by their links."""
     dies_side = _dies_side(net, tuple(dies))
-    own_nodes = set(net.node[list(dies_side[0])].tolist())
+    die_nodes = set(net.node[list(dies_side[0])].tolist())
     node_key, lost_nodes = None if nodes is None else tuple(nodes), frozenset[int]()
     while dies_side[0]:
         servers = _memory_servers(net, node_key, lost_nodes)
@@ -97,7 +98,7 @@ def pool_load(
         newly_lost = {int(net.node[pair[0 if is_read else 1]]) for pair in load.unreached}
         if not newly_lost:
             return load, dram_nodes
-        far_nodes = set(dram_nodes.tolist()) - own_nodes
+        far_nodes = set(dram_nodes.tolist()) - die_nodes
         if far_nodes and not far_nodes - newly_lost:
             return None  # it is the dies that are cut off
         lost_nodes |= newly_lost
@@ -110,7 +111,7 @@ def lending_nodes(net: Network) -> list[int]:
     return np.unique(net.node[cpus[net.rates_out("ub")[cpus] > 0.0]]).tolist()
 
 
-def dram(net: Network, nodes: Sequence[int]) -> float:
+def dram_ratio(net: Network, nodes: Sequence[int]) -> float:
     """DRAM of these nodes divided by that of the first NPU's node, both counted by their CPUs."""
     usual_cpus = net.cpus[net.node[net.dies[0]]] or net.cpus.max(initial=1)
     return float(net.cpus[list(nodes)].sum() / usual_cpus)

@@ -44,12 +44,12 @@ class Draft:
         return self.s.kinds[self._kind[n] - 1] if self._kind[n] else None
 
     def npus(self, n: int) -> range:
-        """Numbers of node n's NPUs, from 0; empty for a node that has only CPUs."""
+        """Numbers of the NPUs of node n, from 0; empty for a node that has only CPUs."""
         kind_row = self.kind(n)
         return range(self.s.npus_per_node if kind_row is None or kind_row.has_npus else 0)
 
     def cpus(self, n: int) -> range:
-        """Numbers of a node's CPUs, from 0."""
+        """Numbers of the CPUs of node n, from 0."""
         kind_row = self.kind(n)
         return range((kind_row.cpus_per_node if kind_row else 0) or self.s.cpus_per_node)
 
@@ -58,27 +58,27 @@ class Draft:
         return self._recipes[self._kind[n]]
 
     def die_link_bytes_per_s(self, n: int) -> float:
-        """Bytes/s of one UB link of a node's dies, one direction."""
+        """Bytes/s of one UB link of a die of node n, one direction."""
         kind_row = self.kind(n)
         return (kind_row.ub_link_gb_per_s * 1e9 if kind_row else 0.0) or self.link_bytes_per_s
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
-        """Add a vertex; place: its numbers; forwards: planes that it passes on, "": its kind's."""
+        """Add a vertex. place: its node, NPU etc.; forwards: planes it passes on, "": by kind."""
         forwarded_planes = forwards or VERTICES[kind].forwards
         self.vertices[name] = {"kind": kind, **place, "forwards": forwarded_planes}
 
     def link(
-        self, a: str, b: str, kind: str, capacity: float, sub_plane: int | None = None,
+        self, end_a: str, end_b: str, kind: str, capacity: float, sub_plane: int | None = None,
         links: int = 1,
     ) -> None:  # fmt: skip
-        """Add both directions of a link of a kind (of `LINKS`) between vertices a and b, or of a
-        bundle of `links` parallel ones; capacity: bytes/s of the bundle, one direction."""
-        has_own_kind = self.s.kinds and self.vertices[a]["kind"] == "die"
-        kind_number = self._kind[self.vertices[a]["node"]] if has_own_kind else 0
+        """Add both directions of a link of a kind (of `LINKS`) between two vertices, or of a bundle
+        of `links` parallel ones; capacity: bytes/s of the bundle, one direction."""
+        has_kinds = self.s.kinds and self.vertices[end_a]["kind"] == "die"
+        kind_number = self._kind[self.vertices[end_a]["node"]] if has_kinds else 0
         link_attributes = self._alike(kind, capacity, sub_plane, links, kind_number)
         tails, heads, attributes = self.links
-        tails += a, b
-        heads += b, a
+        tails += end_a, end_b
+        heads += end_b, end_a
         attributes += link_attributes, link_attributes
         if len(tails) > 2 * MOST_LINKS:
             raise too_large_error(len(tails) // 2)
@@ -95,7 +95,7 @@ class Draft:
             write_efficiency = efficiency["write"]
         else:
             read_efficiency = write_efficiency = efficiency[plane]
-        own_sub_plane = {} if sub_plane is None else {"sub_plane": sub_plane}
+        sub_plane_entry = {} if sub_plane is None else {"sub_plane": sub_plane}
         if self.recipe.scale_out == "unified" and plane == "rdma":
             served_planes += " vpc"
         return {
@@ -103,7 +103,7 @@ class Draft:
             "plane": plane,
             "capacity_bytes_per_s": capacity,
             "latency_s": self.hop[link_kind.hop],
-            **own_sub_plane,
+            **sub_plane_entry,
             "links": links,
             "serves": served_planes,
             "read_efficiency": read_efficiency,
@@ -127,39 +127,41 @@ class Draft:
                 "their NPUs: take a machine with L1 switches in its nodes, as cloudmatrix384"
             )
         nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else ""
-        for n in range(s.all_nodes):
-            rack = n // s.nodes * racks_per_supernode + n % s.nodes // nodes_per_rack
-            place: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
-            end_place = place | {"domain": domain(n)}
-            kind_row = self.kind(n)
-            own_chip = {"chip": kind_row.chip} if kind_row else {}
-            for npu in self.npus(n):
-                for die_index in range(self.recipe_of(n).dies_per_npu):
+        for node in range(s.all_nodes):
+            supernode = node // s.nodes
+            rack = supernode * racks_per_supernode + node % s.nodes // nodes_per_rack
+            place: dict[str, Any] = {"supernode": supernode, "node": node, "rack": f"rack {rack}"}
+            end_place = place | {"domain": domain(node)}
+            kind_row = self.kind(node)
+            chip_entry = {"chip": kind_row.chip} if kind_row else {}
+            for npu in self.npus(node):
+                for die_index in range(self.recipe_of(node).dies_per_npu):
                     die_place = end_place | {"npu": npu, "die": die_index}
-                    add(f"die {n}.{npu}.{die_index}", "die", die_forwards, **die_place, **own_chip)
-                    add(f"NIC {n}.{npu}.{die_index}", "nic", nic_forwards, **die_place)
-            for cpu in self.cpus(n):
-                add(f"CPU {n}.{cpu}", "cpu", **end_place, index=cpu)
+                    number = f"{node}.{npu}.{die_index}"
+                    add(f"die {number}", "die", die_forwards, **die_place, **chip_entry)
+                    add(f"NIC {number}", "nic", nic_forwards, **die_place)
+            for cpu in self.cpus(node):
+                add(f"CPU {node}.{cpu}", "cpu", **end_place, index=cpu)
             for npu in range(s.npus_per_node * ports):
-                add(f"port {n}.{npu}", "port", **place, npu=npu)
+                add(f"port {node}.{npu}", "port", **place, npu=npu)
             for sub_plane in range(s.sub_planes * switches):
-                add(f"L1 {n}.{sub_plane}", "l1", **place, sub_plane=sub_plane)
-            add(f"Qingtian {n}", "qingtian", **place)
+                add(f"L1 {node}.{sub_plane}", "l1", **place, sub_plane=sub_plane)
+            add(f"Qingtian {node}", "qingtian", **place)
 
     def add_networks(self) -> None:
         """Add the networks outside the supernodes, one vertex per plane."""
         self.add("RDMA network", "rdma")
         self.add("VPC network", "vpc")
 
-    def link_package(self, n: int, i: int) -> None:
-        """Add the links between the dies of NPU i of node n."""
-        recipe = self.recipe_of(n)
+    def link_package(self, node: int, npu: int) -> None:
+        """Add the links between the dies of an NPU of a node; both are numbers."""
+        recipe = self.recipe_of(node)
         for pair in combinations(range(recipe.dies_per_npu), 2):
-            die_a, die_b = (f"die {n}.{i}.{die_index}" for die_index in pair)
+            die_a, die_b = (f"die {node}.{npu}.{die_index}" for die_index in pair)
             self.link(die_a, die_b, "die-die", recipe.cross_die_bytes_per_s)
 
-    def link_inside(self, n: int) -> None:
-        """Add the links inside node n, whose dies and CPUs meet at its L1 switches."""
+    def link_inside(self, node: int) -> None:
+        """Add the links inside a node, whose dies and CPUs meet at its L1 switches."""
         s = self.s
         link_counts = self.recipe.links or (1,) * s.sub_planes
         if len(link_counts) != s.sub_planes:
@@ -168,18 +170,19 @@ class Draft:
                 f"dies have links to {len(link_counts)} switches: take sub_planes = "
                 f"{len(link_counts)}"
             )
-        switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
-        link_rate = self.die_link_bytes_per_s(n)
-        for npu in self.npus(n):
-            self.link_package(n, npu)
-            for die_index in range(self.recipe_of(n).dies_per_npu):
-                die = f"die {n}.{npu}.{die_index}"
-                for p, switch in switches:
-                    self.link(die, switch, "die-L1", link_counts[p] * link_rate, p, link_counts[p])
+        switches = [(plane, f"L1 {node}.{plane}") for plane in range(s.sub_planes)]
+        link_rate = self.die_link_bytes_per_s(node)
+        for npu in self.npus(node):
+            self.link_package(node, npu)
+            for die_index in range(self.recipe_of(node).dies_per_npu):
+                die = f"die {node}.{npu}.{die_index}"
+                for plane, switch in switches:
+                    count = link_counts[plane]
+                    self.link(die, switch, "die-L1", count * link_rate, plane, count)
         link_rate = self.recipe.cpu_bytes_per_s / s.sub_planes
-        for cpu in self.cpus(n):
-            for p, switch in switches:
-                self.link(f"CPU {n}.{cpu}", switch, "CPU-L1", link_rate, p)
+        for cpu in self.cpus(node):
+            for plane, switch in switches:
+                self.link(f"CPU {node}.{cpu}", switch, "CPU-L1", link_rate, plane)
 
     def link_nics(self, far_end: Callable[[int, int], tuple[str, str]]) -> None:
         """Add the links from every die to its NIC, and from the NIC to another vertex. far_end:
@@ -187,8 +190,8 @@ class Draft:
         supernode = self.s
         for node in range(supernode.all_nodes):
             kind_row, npu_dies = self.kind(node), self.recipe_of(node).dies_per_npu
-            own_gb_per_s = kind_row.rdma_gb_per_s_per_npu if kind_row else 0.0
-            nic_bytes_per_s = (own_gb_per_s or supernode.rdma_gb_per_s_per_npu) * 1e9 / npu_dies
+            kind_gb_per_s = kind_row.rdma_gb_per_s_per_npu if kind_row else 0.0
+            nic_bytes_per_s = (kind_gb_per_s or supernode.rdma_gb_per_s_per_npu) * 1e9 / npu_dies
             for npu in self.npus(node):
                 for die_index in range(npu_dies):
                     nic = f"NIC {node}.{npu}.{die_index}"

@@ -70,7 +70,7 @@ def build_fabric(supernode: Supernode, facts: Facts) -> Network:
 
 
 def _supernode_as_built(s: Supernode) -> Supernode:
-    """The supernode with only those of its edits that add a link or a switch."""
+    """Returns the supernode with only those of its edits that add a link or a switch."""
     adding_edits = additions(s.edits)
     return s if adding_edits == s.edits else s.model_copy(update={"edits": adding_edits})
 
@@ -111,13 +111,13 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
     return net.with_rates(bytes_per_s, latency_s, cables_left)
 
 
-def built(net: Network) -> Network:
+def network_as_built(net: Network) -> Network:
     """The machine as built: with added links and switches, before any change of a link."""
     return _network_of(_supernode_as_built(net.about["supernode"]), net.about["made_of"])
 
 
 def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """Edits that add a link or a switch."""
+    """Returns the edits that add a link or a switch."""
     return tuple(edit for edit in edits if edit.add != "nothing")
 
 
@@ -160,8 +160,8 @@ def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
                 f"{end_a} and {end_b} are joined on the {bundle['plane']} plane already: an added "
                 f"link of {edit.plane} cannot join that bundle"
             )
-        joint = {CAPACITY: bundle[CAPACITY] + bytes_per_s, LATENCY: max(bundle[LATENCY], latency_s)}
-        links[ends] = {**bundle, **joint, "links": bundle["links"] + 1}
+        rates = {CAPACITY: bundle[CAPACITY] + bytes_per_s, LATENCY: max(bundle[LATENCY], latency_s)}
+        links[ends] = {**bundle, **rates, "links": bundle["links"] + 1}
 
 
 def _planes_served(plane: str) -> str:

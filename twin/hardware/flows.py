@@ -192,8 +192,8 @@ def _load_by_symmetry(net: Network, demand: Demand) -> Load:
     for which many vertices were swapped, are stored for later demands."""
     # Nodes at equivalent places have equal hashes, and nodes with a dead link have others.
     ends, node_hashes = (demand.senders, demand.receivers), _link_hashes_by_node(net)
-    around = (int(node_hashes[net.node[list(side)]].sum()) for side in ends)
-    key = demand.planes, demand.operation, *map(len, ends), *around
+    hash_sums = (int(node_hashes[net.node[list(side)]].sum()) for side in ends)
+    key = demand.planes, demand.operation, *map(len, ends), *hash_sums
     recent_loads = net.once(("found", key), list[tuple[Demand, Load]])
     for recent_demand, load in reversed(recent_loads[-TRIED:]):
         swap = _swap_between(net, recent_demand, demand)
@@ -218,7 +218,7 @@ def _link_hashes_by_node(net: Network) -> NDArray[np.uint64]:
 
 
 def _swap_between(net: Network, old: Demand, new: Demand) -> Swap | None:
-    """The exchange of equal vertices that maps demand `old` to `new`; None if none is found."""
+    """The exchange of equivalent vertices that maps demand `old` to `new`; None if not found."""
     side_pairs: list[tuple[Side, Side]] = [
         ((old.senders, old.out), (new.senders, new.out)),
         ((old.receivers, old.into), (new.receivers, new.into)),
@@ -329,7 +329,8 @@ def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -
     usable = Usable(net, plane, out, into)
     quotients = (Quotient(usable, same_domain, *links) for links in usable.link_sets(same_domain))
     routes = (candidate.route(demand.operation, demand.flows) for candidate in quotients)
-    route = next(one for one in routes if one is not None)  # all links reach far enough
+    route = next(filter(None, routes))  # all links reach far enough
     if reverse_links is None:
         return route
-    return replace(route, links=reverse_links[route.links], apart=[(a, b) for b, a in route.apart])
+    reversed_pairs = [(receiver, sender) for sender, receiver in route.apart]
+    return replace(route, links=reverse_links[route.links], apart=reversed_pairs)

@@ -46,7 +46,7 @@ class FabricFileError(HardwareError):
         super().__init__(f"{name}: {message}" if name else message)
 
     def named(self, name: str) -> FabricFileError:
-        """The same error with the file's name before its message."""
+        """Returns the same error with the file's name before its message."""
         return FabricFileError(self._all, name)
 
 
@@ -88,7 +88,7 @@ def parse_text(text: str, kind: str) -> GraphText:
     if len(text) > LONGEST:
         raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
     form = forms()[kind]
-    if sum(text.count(mark) for mark in form.opens) > form.most:
+    if sum(text.count(character) for character in form.opens) > form.most:
         raise FabricFileError([f"The file has more than {form.most:,} parts."])
     return form.parse(text)
 
@@ -101,7 +101,7 @@ def _to_json(graph: GraphText) -> str:
             "multigraph": False,
             "graph": dict(graph.about),
             "nodes": [{**attributes, "id": vertex} for vertex, attributes in graph.vertices],
-            "edges": [{**attributes, "source": a, "target": b} for a, b, attributes in graph.links],
+            "edges": [{**data, "source": tail, "target": head} for tail, head, data in graph.links],
         },
         allow_nan=False,
     )

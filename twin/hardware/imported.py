@@ -65,8 +65,9 @@ class ImportedMachine:
     def dies_per_npu(self) -> int:
         """Largest number of dies of an NPU package, among packages that state no chip; among all
         packages if each states one."""
-        die_data = [d for _, d in self.vertices if d["kind"] == "die"]
-        return 1 + max(d["die"] for d in [d for d in die_data if "chip" not in d] or die_data)
+        die_data = [data for _, data in self.vertices if data["kind"] == "die"]
+        without_chip = [data for data in die_data if "chip" not in data]
+        return 1 + max(data["die"] for data in without_chip or die_data)
 
     @property
     def die_counts_by_chip(self) -> dict[str, set[int]]:
@@ -113,7 +114,7 @@ def find_machine(digest: str) -> ImportedMachine | None:
 
 
 def npus_of(s: Supernode) -> int:
-    """Number of a supernode's NPUs; of an imported machine by its file, 0 if that is not stored."""
+    """Number of a supernode's NPUs; if imported that of its file, 0 if it is not stored."""
     if not s.imported:
         return s.npus
     machine = find_machine(s.machine)

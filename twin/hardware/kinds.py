@@ -174,7 +174,7 @@ class Names:
             for group in self._groups
             if has_several_supernodes or not (":" in group or group.startswith("supernode"))
         ]
-        vertices = sorted(self.given, key=lambda v: (v.split()[0], v))
+        vertices = sorted(self.given, key=lambda vertex: (vertex.split()[0], vertex))
         return [*sorted(group_names, key=_number_key), *vertices]
 
 

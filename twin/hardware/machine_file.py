@@ -36,7 +36,8 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     """The machine of a file's text, whose first character tells its form of graph; without such a
     form it is a cable list. Raises FabricFileError with a sentence for every kind of fault."""
     first_letter = text.lstrip("\ufeff \t\r\n")[:1]
-    kind = next((k for k, f in graph_text.forms().items() if f.begins == first_letter), "csv")
+    forms = graph_text.forms().items()
+    kind = next((name for name, form in forms if form.begins == first_letter), "csv")
     parsed = graph_text.parse_text(text, kind)
     if len(parsed.vertices) > MOST_VERTICES or len(parsed.links) > MOST_LINKS:
         raise FabricFileError(
@@ -49,7 +50,7 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     in_order = dict(sorted(vertices.items(), key=lambda item: _vertex_sort_key(item[0], item[1])))
     index_of = {vertex: index for index, vertex in enumerate(in_order)}
     link_rows = sorted(links.items(), key=lambda item: (index_of[item[0][0]], index_of[item[0][1]]))
-    attributes = {k: parsed.about[k] for k in STORED["graph"] if k in parsed.about}
+    attributes = {key: parsed.about[key] for key in STORED["graph"] if key in parsed.about}
     errors = []
     beyond_node, detour_hops = attributes.get("beyond_node", 1.0), attributes.get("detour_hops", 0)
     if not (isinstance(beyond_node, int | float) and 0.01 <= beyond_node <= 1.0):
@@ -63,7 +64,7 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     if errors:
         raise FabricFileError(errors)
     return ImportedMachine(
-        name[:200], attributes, list(in_order.items()), [(a, b, data) for (a, b), data in link_rows]
+        name[:200], attributes, list(in_order.items()), [(*ends, data) for ends, data in link_rows]
     )
 
 
@@ -74,7 +75,7 @@ def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, A
     names, errors = {vertex for vertex, _ in graph.vertices}, []
     for tail, head, cells in graph.links:
         label = f"The link of {tail[:60]!r} and {head[:60]!r}"
-        fields = {k: cells[k] for k in STORED["link"] if k in cells}
+        fields = {key: cells[key] for key in STORED["link"] if key in cells}
         bytes_per_s, latency_s = fields.get("capacity_bytes_per_s"), fields.get("latency_s")
         plane = fields.setdefault("plane", "ub")
         if (tail, head) in links_by_ends:
@@ -88,13 +89,13 @@ def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, A
             )
         elif not isinstance(plane, str) or plane not in BETWEEN:
             errors.append(f"{label} is on no plane: take one of {', '.join(BETWEEN)}.")
-        elif not all(_fits(fields.get(k, 1.0), 1.0) and fields.get(k, 1.0) for k in SHARES):
+        elif not all(_fits(fields.get(key, 1.0), 1.0) and fields.get(key, 1.0) for key in SHARES):
             errors.append(f"{label} has an efficiency that is not above 0 and at most 1.")
         elif not (
             _is_whole(fields.get("links", 1)) and _is_whole(fields.get("added", 0))
             and _is_whole(fields.get("sub_plane", 0), MOST_SUB_PLANES)
             and _fits(fields.get("write_extra_s", 0.0), MOST_LATENCY_S)
-            and all(_is_word(fields.get(k, "")) for k in ("kind", "serves"))
+            and all(_is_word(fields.get(key, "")) for key in ("kind", "serves"))
         ):  # fmt: skip
             errors.append(f"{label} has an attribute that is no such number or word.")
         links_by_ends[tail, head] = fields
@@ -122,11 +123,11 @@ def _link_kind(*ends: str) -> str:
 SHARES = ("read_efficiency", "write_efficiency")
 
 
-def _fits(value: Any, most: float) -> bool:
-    """Whether a value is a number from 0 to `most`."""
+def _fits(value: Any, limit: float) -> bool:
+    """Whether a value is a number from 0 to `limit`."""
     # A comparison holds for whole numbers that no float can hold, and never for NaN.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0.0 <= value <= most
+    return is_number and 0.0 <= value <= limit
 
 
 def _read_vertices(rows: Rows, links: Links) -> Vertices:
@@ -136,7 +137,7 @@ def _read_vertices(rows: Rows, links: Links) -> Vertices:
     vertices: dict[str, dict[str, Any]] = {}
     for name, stated in rows:
         attributes = _kind_and_place(name) | {
-            k: stated[k] for k in STORED["vertex"] if stated.get(k) is not None
+            key: stated[key] for key in STORED["vertex"] if stated.get(key) is not None
         }
         grid_text = stated.get("grid")
         if isinstance(grid_text, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid_text):
@@ -194,9 +195,9 @@ def _derive_planes(vertices: Vertices, links: Links) -> None:
         attributes.setdefault("forwards", " ".join(sorted(link_planes.union(kind_planes))))
 
 
-def _is_whole(value: Any, most: int = MOST_NODES) -> bool:
-    """Whether a value is a whole number from 0 to `most`."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+def _is_whole(value: Any, limit: int = MOST_NODES) -> bool:
+    """Whether a value is a whole number from 0 to `limit`."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limit
 
 
 def _is_word(value: Any) -> bool:
@@ -231,7 +232,7 @@ def _derive_domains(vertices: Vertices, links: Links) -> None:
     ub_graph.add_nodes_from(vertices)
     ub_graph.add_edges_from(pair for pair, data in links.items() if "ub" in data["serves"].split())
     domain_of: dict[str, int] = {}
-    for end in sorted(ends, key=lambda v: _vertex_sort_key(v, vertices[v])):
+    for end in sorted(ends, key=lambda vertex: _vertex_sort_key(vertex, vertices[vertex])):
         if end not in domain_of:
             domain = len(set(domain_of.values()))
             domain_of |= dict.fromkeys(nx.node_connected_component(ub_graph, end), domain)
@@ -257,7 +258,7 @@ def _refuse_unusable(vertices: Vertices, links: Links) -> None:
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
     for ends in (ends for ends, data in links.items() if data["plane"] == "rdma"):
-        die_end, other = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
+        die_end, other = sorted(ends, key=lambda vertex: vertices[vertex]["kind"] != "die")
         if vertices[die_end]["kind"] == "die" and vertices[other]["kind"] != "nic":
             die_numbers = ".".join(str(vertices[die_end][key]) for key in ("node", "npu", "die"))
             raise FabricFileError(

@@ -30,13 +30,13 @@ T = TypeVar("T")
 
 
 def cached_answer(
-    answers: dict[Any, T], question: Hashable, compute: Callable[[], T], most: float = 8
+    answers: dict[Any, T], question: Hashable, compute: Callable[[], T], max_answers: float = 8
 ) -> T:
-    """The answer stored for a question; if there is none, it is computed and stored. At most `most`
-    answers are stored, and the oldest is removed first."""
+    """The answer stored for a question; if there is none, it is computed and stored. At most
+    `max_answers` answers are stored, and the oldest is removed first."""
     if question not in answers:
         answers[question] = compute()
-        if len(answers) > most:
+        if len(answers) > max_answers:
             del answers[next(iter(answers))]
     return answers[question]
 
@@ -124,7 +124,7 @@ class Network:
 
     def once(self, question: Hashable, answer: Callable[[], T]) -> T:
         """The result of `answer()`, computed at the first call with this question and cached."""
-        return cached_answer(self.memo, question, answer, most=math.inf)
+        return cached_answer(self.memo, question, answer, max_answers=math.inf)
 
     @cached_property
     def place_ends(self) -> tuple[INTS, INTS]:
@@ -155,7 +155,8 @@ class Network:
     @cached_property
     def npu(self) -> INTS:
         """Number of the NPU package that each die is in, i8[dies]."""
-        npu_keys = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
+        die_data = map(self.vertex_data.__getitem__, self.dies)
+        npu_keys = ((data["node"], data["npu"]) for data in die_data)
         number_of: dict[Any, int] = {}
         return np.array([number_of.setdefault(key, len(number_of)) for key in npu_keys], np.int64)
 
@@ -289,7 +290,7 @@ class Network:
     def share_left(self, links: INTS, lost: int, what: str) -> FLOATS:
         """Share of each link's capacity, f8[links], that is left after `lost` parallel links
         failed. Whole bundles are lost first, in the graph's order, and both directions alike.
-        Raises HardwareError if the links have fewer; what: the element's name in its sentence."""
+        Raises HardwareError if the links have fewer; what: the element's name in its message."""
         if not lost:
             return np.ones(links.size)
         _, pair_of_link = self.pairs
@@ -396,7 +397,8 @@ def network_of_plan(plan: Plan) -> Network:
     vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
     number_of = {vertex: number for number, vertex in enumerate(vertices)}
     tails, heads, attributes = plan.links
-    ends = [np.fromiter(map(number_of.__getitem__, at), np.int64, len(at)) for at in (tails, heads)]
+    to_number = number_of.__getitem__
+    ends = [np.fromiter(map(to_number, names), np.int64, len(names)) for names in (tails, heads)]
     order = np.argsort(ends[0], kind="stable")
     tail, head = ends[0][order], ends[1][order]
     # Links that are built alike share their attributes: each is read once.

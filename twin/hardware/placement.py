@@ -96,7 +96,7 @@ class Npus:
 
     @property
     def usable(self) -> list[int]:
-        """Numbers of those of the `free` NPUs that are on."""
+        """Numbers of the `free` NPUs that are on."""
         return [npu for npu in self.free if self.on[npu]]
 
     def name(self, npu: int) -> str:
@@ -160,9 +160,9 @@ def place(s: Scenario, net: Network) -> Placement:
         """The instances placed chip by chip, then prefill on decode's NPUs."""
         npus = _npus(s, net)
         placements = []
-        for chip in dict.fromkeys(each.chip for each in to_place):
-            has_chip = np.array([one == chip for one in npus.chips], bool)
-            needed = [each for each in to_place if each.chip == chip]
+        for chip in dict.fromkeys(instance.chip for instance in to_place):
+            has_chip = np.array([npu_chip == chip for npu_chip in npus.chips], bool)
+            needed = [instance for instance in to_place if instance.chip == chip]
             placements.append(_place_on_chip(s, replace(npus, fits=has_chip, chip=chip), needed))
         instances = Placement.of(placements)
         return _with_prefill_on_decode(s, instances) if prefill_on_decode else instances
@@ -220,7 +220,7 @@ def place_models(s: Scenario, net: Network) -> Placement:
 def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
     """Instances of a chip on its NPUs by the scenario's placement policy, then moved off NPUs that
     are off if `deployment.when_off` is "move". Raises HardwareError if NPUs do not suffice."""
-    npus_needed, free_count = sum(one.npus for one in needed), len(npus.free)
+    npus_needed, free_count = sum(instance.npus for instance in needed), len(npus.free)
     with_chip = "" if npus.fits.all() else f" of {npus.chip}"
     if npus_needed > free_count:
         first_text = f" from number {npus.first} on" if npus.first else ""
@@ -239,7 +239,8 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
             "or smaller instances"
         )
     npus_by_instance = PLACEMENTS[placement](needed, npus, s)
-    sentences = _move_off(npus_by_instance, [one.name for one in needed], npus) if moves else []
+    names = [instance.name for instance in needed]
+    sentences = _move_off(npus_by_instance, names, npus) if moves else []
     return Placement(
         tuple(
             Instance(one.role, one.index, dies_by_rank(npus.dies_of(instance_npus), s, one.role))
@@ -269,9 +270,9 @@ def _with_prefill_on_decode(s: Scenario, decode: Placement) -> Placement:
     decode_npus = s.deployment.decode.npus_per_instance
     dies = prefill.npus_per_instance * decode.instances[0].dies // decode_npus
     prefill_instances = [
-        Instance("prefill", k, decode_instance.die_of_rank[k % prefill_per_decode * dies :][:dies])
-        for k in range(prefill.instances)
-        for decode_instance in [decode.instances[k // prefill_per_decode]]
+        Instance("prefill", i, decode_instance.die_of_rank[i % prefill_per_decode * dies :][:dies])
+        for i in range(prefill.instances)
+        for decode_instance in [decode.instances[i // prefill_per_decode]]
     ]
     return replace(decode, instances=(*prefill_instances, *decode.instances))
 
@@ -301,17 +302,18 @@ def _place_in_order(
     npu_lists = [list(free_npus)]
     if supernodes_apart(s):
         npu_lists = list(_group_by(free_npus, npus.node // s.supernode.nodes).values())
-    count_of_role = Counter(one.role for one in needed)
+    count_of_role = Counter(instance.role for instance in needed)
     placed_npus = []
-    for one in needed:
-        own_npus = npu_lists[one.index * len(npu_lists) // count_of_role[one.role]]
-        if len(own_npus) < one.npus:
+    for instance in needed:
+        npus_left = npu_lists[instance.index * len(npu_lists) // count_of_role[instance.role]]
+        if len(npus_left) < instance.npus:
             raise HardwareError(
-                f"{one.name} has no room in its supernode, where {len(own_npus)} of the {one.npus} "
-                "NPUs that it needs are left: add nodes or take fewer or smaller instances"
+                f"{instance.name} has no room in its supernode, where {len(npus_left)} of the "
+                f"{instance.npus} NPUs that it needs are left: add nodes or take fewer or smaller "
+                "instances"
             )
-        placed_npus.append(own_npus[: one.npus])
-        del own_npus[: one.npus]
+        placed_npus.append(npus_left[: instance.npus])
+        del npus_left[: instance.npus]
     return placed_npus
 
 
@@ -374,8 +376,8 @@ def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[lis
     unnamed_instances = [index for index, placed_npus in enumerate(seats) if not placed_npus]
     for index in [*named_instances, *unnamed_instances]:
         next_npu = seats[index][-1] + 1 if seats[index] else 0
-        npus_from_there = [n % npus.count for n in range(next_npu, next_npu + npus.count)]
-        free = [n for n in npus_from_there if n not in owner_of and n in allowed_npus]
+        npus_from_there = [npu % npus.count for npu in range(next_npu, next_npu + npus.count)]
+        free = [npu for npu in npus_from_there if npu not in owner_of and npu in allowed_npus]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
         seat_npus = free[: needed[index].npus - len(seats[index])]
         owner_of.update(dict.fromkeys(seat_npus, index))
@@ -400,7 +402,7 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
     a sentence for each moved instance. NPUs of one node stay together if possible, and NPUs of the
     same scale-up domain are taken first. names: of the instances."""
     used_npus = {npu for seat_npus in seats for npu in seat_npus}
-    free_npus = [n for n in npus.usable if n not in used_npus]
+    free_npus = [npu for npu in npus.usable if npu not in used_npus]
     sentences = []
     for seat, name in zip(seats, names, strict=True):
         npus_off = [npu for npu in seat if not npus.on[npu]]
@@ -408,10 +410,10 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
         for node_npus in _group_by(npus_off, npus.node).values():
             # The nearest ones, in one node if possible.
             old_domain, count = npus.domain[node_npus[0]], len(node_npus)
-            nearest_npus = sorted(free_npus, key=lambda n: (npus.domain[n] != old_domain, n))
+            nearest_npus = sorted(free_npus, key=lambda npu: (npus.domain[npu] != old_domain, npu))
             rooms = _group_by(nearest_npus, npus.node).values()
             new_places = next((list(r) for r in rooms if len(r) >= count), nearest_npus)[:count]
-            free_npus = [n for n in free_npus if n not in new_places]
+            free_npus = [npu for npu in free_npus if npu not in new_places]
             new_npus += new_places
             for old_npu, new_npu in zip(node_npus, new_places, strict=True):
                 seat[seat.index(old_npu)] = new_npu

@@ -45,7 +45,7 @@ class Price:
 def worst_collision(loads: Iterable[Load]) -> Collision:
     """The collision factor with the largest mean, over all planes of all loads."""
     collisions = [collision for load in loads for _, collision in load.collisions]
-    return max(collisions, key=lambda one: one.mean, default=Collision())
+    return max(collisions, key=lambda collision: collision.mean, default=Collision())
 
 
 def _price(net: Network, load: Load, subject: str, **further_fields: Any) -> Price:

@@ -141,7 +141,7 @@ class Quotient:
 
     def _set_pair_bytes(self, group_of: INTS, same_domain: bool | None) -> None:
         """Set bytes/s between groups, f8[senders, receivers]: `near` within a node, `far` between
-        nodes. group_of: group of each vertex; same_domain: as of `__init__`."""
+        nodes. group_of: group of each vertex; same_domain: see `__init__`."""
         net, sent, received = self.usable.net, self.usable.out, self.usable.into
         senders, receivers = np.flatnonzero(sent), np.flatnonzero(received)
         self.rows, first_sender, row = np.unique(

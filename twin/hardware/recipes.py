@@ -85,18 +85,20 @@ def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
     return {name: facts.si(fact_path) for name in names}
 
 
-def _figures(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
-    """Figures (SI) of a group such as "hop", by name: the recipe's (`own`), else
-    data/fabric.toml's."""
-    prefix = group + "."
-    values = {name.removeprefix(prefix): f.si for name, f in own.items() if name.startswith(prefix)}
-    return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | values
+def _figures(group: str, recipe_facts: dict[str, Fact], facts: Facts) -> dict[str, float]:
+    """Figures (SI) of a group such as "hop", by name, from the recipe or data/fabric.toml."""
+    figures = {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()}
+    for name, fact in recipe_facts.items():
+        if name.startswith(group + "."):
+            figures[name.removeprefix(group + ".")] = fact.si
+    return figures
 
 
 def as_sold(machine: str, facts: Facts) -> dict[str, Any]:
     """Scenario fields, path -> value, that select this recipe as it is sold, its name included.
     Every field that shapes a machine is set, so that nothing of the previous machine remains."""
     sold_facts = facts.group(f"{FOLDER}.{machine}.sold")
-    defaults = {k: field.default for k, field in Supernode.model_fields.items() if k != "edits"}
-    by_field = defaults | {k: field.value for k, field in sold_facts.items()} | {"machine": machine}
+    schema = Supernode.model_fields
+    by_field = {name: schema[name].default for name in schema if name != "edits"}
+    by_field |= {name: fact.value for name, fact in sold_facts.items()} | {"machine": machine}
     return {f"supernode.{name}": value for name, value in by_field.items()}

@@ -45,12 +45,13 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
 
 
 def unreachable_sentences(net: Network) -> list[str]:
-    """A sentence for each kind of element that a plane does not reach."""
-    die = [net.vertex_data[vertex] for vertex in net.dies.tolist()]
+    """Sentences about elements that a plane does not reach: one for each kind of element."""
+    die_data = [net.vertex_data[vertex] for vertex in net.dies.tolist()]
 
     def npus(lost: BOOLS) -> list[str]:
         """Names of the NPUs with at least one die for which `lost`, bool[dies], is true."""
-        npu_names = (f"NPU {die[i]['node']}.{die[i]['npu']}" for i in np.flatnonzero(lost).tolist())
+        lost_data = (die_data[die] for die in np.flatnonzero(lost).tolist())
+        npu_names = (f"NPU {data['node']}.{data['npu']}" for data in lost_data)
         return list(dict.fromkeys(npu_names))
 
     off_ub = net.rates_out("ub")[net.dies] <= 0.0
@@ -64,7 +65,7 @@ def unreachable_sentences(net: Network) -> list[str]:
         (npus(off_rdma), "has a die off the RDMA plane", "it cannot transfer KV there"),
         (cut_off_nodes, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips"),
         (server_nodes, "has no CPU on the UB plane", "its DRAM is lost"),
-        ([f"Node {n}" for n in nodes_off_vpc], "is off the VPC plane", "it reads no storage"),
+        ([f"Node {node}" for node in nodes_off_vpc], "is off the VPC plane", "it reads no storage"),
     )
     return [sentence for texts in names_fault_effect for sentence in _sentences_on(*texts)]
 

@@ -241,11 +241,12 @@ class Walks:
             if not part_bytes.any() or not self.levels:
                 continue
             bytes_at = np.zeros(self.levels[-1].head_start.size)
-            for h, level in reversed(list(enumerate(self.levels, 1))):
-                bytes_at[level.state] += part_bytes[level.end, level.row] * arriving[h - 1]
-                step_bytes = step_shares[h - 1] * bytes_at[level.head]
+            for hops, level in reversed(list(enumerate(self.levels, 1))):
+                bytes_at[level.state] += part_bytes[level.end, level.row] * arriving[hops - 1]
+                step_bytes = step_shares[hops - 1] * bytes_at[level.head]
                 link_bytes[part_index] += np.bincount(level.links, step_bytes, self.tail.size)
-                bytes_at = np.zeros(self.levels[h - 2].head_start.size if h > 1 else self.rows.size)
+                states = self.levels[hops - 2].head_start.size if hops > 1 else self.rows.size
+                bytes_at = np.zeros(states)
                 bytes_at[level.tails] = np.add.reduceat(step_bytes[level.by_tail], level.tail_start)
         return link_bytes
 
@@ -257,9 +258,10 @@ class Walks:
             return [np.ones(level.end.size) for level in self.levels]
         fractions = np.zeros((length_count, *self.hops.shape))  # walks of `hops` + 0, 1, ... hops
         powers = np.zeros(fractions.shape, np.int32)
-        for h, v in enumerate(self.levels, 1):
-            index = h - self.hops[v.end, v.row], v.end, v.row
-            fractions[index], powers[index] = (part[v.state] for part in state_weights[h - 1])
+        for hops, level in enumerate(self.levels, 1):
+            index = hops - self.hops[level.end, level.row], level.end, level.row
+            fraction, power = state_weights[hops - 1]
+            fractions[index], powers[index] = fraction[level.state], power[level.state]
         top_log2 = np.where(fractions > 0.0, powers, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
         by_detour = np.ldexp(fractions[1:], powers[1:] - top_log2)
         longer_sum = by_detour.sum(axis=0)

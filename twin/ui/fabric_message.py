@@ -86,7 +86,7 @@ class Layout:
 
 
 # The fabric as built, the same graph each time; and its arrays, for questions about it as built.
-built = lru_cache(maxsize=16)(hardware.built)
+built = lru_cache(maxsize=16)(hardware.network_as_built)
 layout = lru_cache(maxsize=8)(Layout)
 
 

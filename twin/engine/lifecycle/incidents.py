@@ -27,7 +27,7 @@ from twin.engine.phases.colocated import finish_chunks
 from twin.engine.phases.decode import end_iteration
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
-from twin.hardware.demands import dram, equal_parts
+from twin.hardware.demands import dram_ratio, equal_parts
 from twin.hardware.faults import nodes_without_dram
 from twin.metrics.events import Event, Kind
 from twin.model.parallel import place_in_stage
@@ -415,7 +415,8 @@ class MemoryServers:
         quotas = machine.setup.quotas
         for pool_row in range(pool.capacity.size):
             nodes = machine.setup.pool_nodes(pool_row // len(quotas))
-            dram_left = dram(machine.fabric, [node for node in nodes if node not in self._out])
-            dram_share = dram_left / max(dram(machine.fabric, nodes), 1e-9)
+            nodes_left = [node for node in nodes if node not in self._out]
+            dram_left = dram_ratio(machine.fabric, nodes_left)
+            dram_share = dram_left / max(dram_ratio(machine.fabric, nodes), 1e-9)
             pool_blocks = machine.setup.pool_blocks * dram_share * quotas[pool_row % len(quotas)]
             resize_pool(pool, pool_row, int(pool_blocks))

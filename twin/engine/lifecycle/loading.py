@@ -21,7 +21,7 @@ from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import Setup
 from twin.hardware.chip import HardwareError
-from twin.hardware.demands import dram
+from twin.hardware.demands import dram_ratio
 
 LOOK_S = 0.05  # between two looks at the rate of a transfer, at most
 DONE = 1e-9  # share of a transfer that rounding may leave
@@ -68,7 +68,7 @@ class Residency:
             lent_bytes += pool.weights_share * pool.gb_per_node * 1e9 if pool.enabled else 0.0
         first_setup = setups[0]
         is_shared = first_setup.scenario.memory_pool.scope == "shared"
-        dram_nodes = dram(first_setup.fabric, first_setup.pool_nodes(0)) if is_shared else 1
+        dram_nodes = dram_ratio(first_setup.fabric, first_setup.pool_nodes(0)) if is_shared else 1
         supernodes = first_setup.supernodes
         self.pools = [Dram(lent_bytes * dram_nodes or math.inf) for _ in range(supernodes)]
         # Of each supernode.

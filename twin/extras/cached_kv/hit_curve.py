@@ -13,7 +13,7 @@ import numpy as np
 from twin.commands import terminal
 from twin.engine.contention.flows import storage_load
 from twin.facts import Facts
-from twin.hardware.demands import dram, lending_nodes
+from twin.hardware.demands import dram_ratio, lending_nodes
 from twin.lab.ask import scenario_and_trace
 from twin.lab.library import load_facts
 from twin.metrics.measures import amount
@@ -134,7 +134,7 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     assembly = assemble(s, facts, trace)
     pool_nodes = 0.0
     if s.memory_pool.enabled:
-        pool_nodes = dram(assembly.net, lending_nodes(assembly.net))
+        pool_nodes = dram_ratio(assembly.net, lending_nodes(assembly.net))
         if s.memory_pool.scope == "local":  # what one instance has
             role = assembly.costs.prefilling_role
             pool_nodes = role.dies / assembly.net.dies_per_node if role else 0.0

@@ -359,7 +359,7 @@ def _chip_tiles(
     l1_chips, l2_chips, chip_count = totals["l1_chips"], totals["l2_chips"], totals["switches"]
     l2_per_plane, port_share = totals["l2_chips_per_sub_plane"], totals["l2_port_utilisation"]
     lenders = demands.lending_nodes(net)
-    pool_tb = pool.gb_per_node * demands.dram(net, lenders) / 1e3 if pool.enabled else 0.0
+    pool_tb = pool.gb_per_node * demands.dram_ratio(net, lenders) / 1e3 if pool.enabled else 0.0
     peak_unit = "OPS" if best_format[:3] == "int" else "FLOPS"
     node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
     tooltip = f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."

@@ -25,7 +25,7 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run."
 
 
 def lab_function(path: str) -> Any:
-    """The function at "module:function" of twin/lab, imported at the call: `--help` stays fast."""
+    """Returns the function at "module:function" of twin/lab, imported late: `--help` stays fast."""
     return Hook("", f"twin.lab.{path}").load()
 
 

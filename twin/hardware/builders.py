@@ -37,7 +37,7 @@ def draw_clos(draft: Draft) -> None:
     planes = list(product(range(s.supernodes), range(s.sub_planes)))
     for (supernode, plane), chip in product(planes, range(l2s * groups)):
         rack_number = (supernode * groups + chip // l2s) * racks + chip % l2s // rack_chips
-        place = {"supernode": supernode, "sub_plane": plane, "index": chip}
+        place: dict[str, Any] = {"supernode": supernode, "sub_plane": plane, "index": chip}
         rack, label = f"communication rack {rack_number}", switch_name("L2", supernode, plane, chip)
         draft.add(label, "l2", **place, rack=rack)
     l3_per_l2 = _l3_per_l2(s, groups) if l2s and groups > 1 else 0
@@ -136,8 +136,8 @@ def draw_one_hop(draft: Draft) -> None:
     draft.add_nodes(lambda node: node // s.nodes, switches=False, die_forwards="ub vpc host")
     for supernode, plane in product(range(s.supernodes), range(s.sub_planes)):
         rack = f"rack {supernode * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
-        place = {"supernode": supernode, "sub_plane": plane}
-        draft.add(switch_name("NVSwitch", supernode, plane), "nvswitch", **place, rack=rack)
+        place: dict[str, Any] = {"supernode": supernode, "sub_plane": plane, "rack": rack}
+        draft.add(switch_name("NVSwitch", supernode, plane), "nvswitch", **place)
     draft.add_networks()
     for node in range(s.all_nodes):
         dies_per_npu = draft.recipe_of(node).dies_per_npu

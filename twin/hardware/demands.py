@@ -118,7 +118,7 @@ def dram_ratio(net: Network, nodes: Sequence[int]) -> float:
 
 
 def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
-    """Node of each part, i8[parts], when `nodes`' DRAM is divided into the fewest equal parts."""
+    """Divides `nodes`' DRAM into the fewest equal parts; returns the node of each, i8[parts]."""
     node_numbers = np.asarray(nodes, np.int64)
     cpu_counts = net.cpus[node_numbers]
     return np.repeat(node_numbers, cpu_counts // max(1, np.gcd.reduce(cpu_counts, initial=0)))

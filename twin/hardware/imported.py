@@ -51,7 +51,7 @@ class ImportedMachine:
         return str(self.about.get("routing", UNSTATED["routing"]))
 
     def with_routing(self, routing: str) -> ImportedMachine:
-        """The machine with another routing rule: a new machine unless the rule is the same."""
+        """Returns the machine with another routing rule, or itself if the rule is the same."""
         if routing == self.routing:
             return self
         return replace(self, about={**self.about, "routing": routing})
@@ -100,13 +100,13 @@ def available_machine(digest: str) -> ImportedMachine | None:
 
 @lru_cache(maxsize=8)
 def _machine_of(digest: str) -> ImportedMachine:
-    """The imported machine of a digest, available or stored; raises ValueError or LookupError."""
+    """Returns the imported machine of a digest; raises ValueError or LookupError if unknown."""
     machine = available_machine(digest)
     return _sources[0](digest) if machine is None else machine
 
 
 def find_machine(digest: str) -> ImportedMachine | None:
-    """An imported machine by digest; None if it is unknown here."""
+    """Returns an imported machine by its digest; None if it is unknown here."""
     try:
         return _machine_of(digest)
     except (ValueError, LookupError):

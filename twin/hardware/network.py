@@ -44,11 +44,11 @@ def cached_answer(
 def cached_by_network(
     answer: Callable[Concatenate[Network, P], T],
 ) -> Callable[Concatenate[Network, P], T]:
-    """The function or method with its results cached by network and further arguments."""
+    """Returns `answer`, a function or method of a network, with results cached by its arguments."""
 
     @wraps(answer)
     def cached_call(net: Network, /, *args: P.args, **more: P.kwargs) -> T:
-        """The answer for a network and arguments, computed at their first call."""
+        """Returns the result of `answer`, computed at the first call with these arguments."""
         return net.once((answer, args, *more.items()), lambda: answer(net, *args, **more))
 
     return cached_call
@@ -72,12 +72,12 @@ class Rows:
 
     @classmethod
     def of(cls, rows: INTS, count: int) -> Rows:
-        """For each row number below `count`: the positions in `rows` at which it occurs."""
+        """Returns rows of positions: row r lists the positions at which r occurs in `rows`."""
         starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
         return cls(starts, np.argsort(rows, kind="stable"))
 
     def at(self, rows: INTS) -> tuple[INTS, INTS]:
-        """(items of the given rows, row after row; number of items of each of these rows)."""
+        """Returns (items of the given rows, row after row; number of items of each row)."""
         counts = self.start[rows + 1] - self.start[rows]
         offsets = self.start[rows] - (np.cumsum(counts) - counts)
         return self.items[np.repeat(offsets, counts) + np.arange(counts.sum())], counts
@@ -123,7 +123,7 @@ class Network:
         return replace(self, capacity=capacity, latency=latency, cables=cables_left, memo={})
 
     def once(self, question: Hashable, answer: Callable[[], T]) -> T:
-        """The result of `answer()`, computed at the first call with this question and cached."""
+        """Returns `answer()`, computed at the first call with this question and cached."""
         return cached_answer(self.memo, question, answer, max_answers=math.inf)
 
     @cached_property
@@ -386,7 +386,7 @@ class Plan:
 
 
 def lazy_networkx() -> ModuleType:
-    """The networkx module, imported late: it takes a tenth of a second."""
+    """Returns the networkx module, imported late as it takes a tenth of a second."""
     import networkx
 
     return networkx

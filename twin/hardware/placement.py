@@ -218,8 +218,9 @@ def place_models(s: Scenario, net: Network) -> Placement:
 
 
 def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
-    """Instances of a chip on its NPUs by the scenario's placement policy, then moved off NPUs that
-    are off if `deployment.when_off` is "move". Raises HardwareError if NPUs do not suffice."""
+    """Places the needed instances of a chip on its NPUs by the scenario's policy, then moves them
+    off NPUs that are off if `deployment.when_off` is "move". HardwareError if NPUs do not
+    suffice."""
     npus_needed, free_count = sum(instance.npus for instance in needed), len(npus.free)
     with_chip = "" if npus.fits.all() else f" of {npus.chip}"
     if npus_needed > free_count:
@@ -251,8 +252,8 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
 
 
 def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]:
-    """Dies of an instance in order of ranks: for each rank first its dies of the first pipeline
-    stage, then those of the next stages. A stage of all ranks is an unbroken part of `dies`."""
+    """Dies of an instance of a role in order of ranks: for each rank first its dies of the first
+    pipeline stage, then of the next stages. A stage of all ranks is an unbroken part of `dies`."""
     pool = pools_by_role(s)[role]
     layer_dies, stages = pool.layer_dies, pool.rank_dies // pool.layer_dies
     stage_size = len(dies) // stages
@@ -278,7 +279,7 @@ def _with_prefill_on_decode(s: Scenario, decode: Placement) -> Placement:
 
 
 def _npus(s: Scenario, net: Network) -> Npus:
-    """The NPUs of a machine: their dies, node, rack, plane, and whether they are on."""
+    """Returns the NPUs of a machine: their dies, node, rack, plane, and whether they are on."""
     dies = net.first_dies
     unfit_dies = np.fromiter(dies_unfit(net, s.deployment), np.int64)
     is_on, fits = np.ones((2, dies.size), bool)
@@ -297,7 +298,7 @@ def _npus(s: Scenario, net: Network) -> Npus:
 def _place_in_order(
     needed: Sequence[Needed], npus: Npus, free_npus: Sequence[int], s: Scenario
 ) -> list[list[int]]:
-    """NPUs of each instance, taken in the order of `free_npus`. Behind a front router an instance
+    """NPUs of each needed instance, in the order of `free_npus`. Behind a front router an instance
     takes them in its own supernode; raises HardwareError if these do not suffice."""
     npu_lists = [list(free_npus)]
     if supernodes_apart(s):
@@ -318,7 +319,7 @@ def _place_in_order(
 
 
 def place_spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """NPUs of each instance, over as many nodes as possible, nodes with most free NPUs first."""
+    """NPUs of each needed instance, over as many nodes as possible, emptiest nodes first."""
     free = _group_by(npus.usable, npus.node)
     placed_npus = []
     for instance in needed:
@@ -331,7 +332,7 @@ def place_spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[lis
 
 
 def place_by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """NPUs of each instance, in the first rack with room for all, else in the emptiest racks."""
+    """NPUs of each needed instance, in the first rack with room, else in the emptiest racks."""
     if (npus.rack < 0).any():
         raise HardwareError("not every node of this machine is in a rack: take another placement")
     by_rack = _group_by(npus.usable, npus.rack)
@@ -349,7 +350,7 @@ def place_by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[li
 
 
 def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
-    """NPUs of each instance by the rows of `deployment.seats`; instances without a row take free
+    """NPUs of each needed instance by the rows of `deployment.seats`; those without a row take free
     NPUs. An instance whose rows name fewer NPUs than it needs continues on the following ones."""
     index_of = {(instance.role, instance.index): index for index, instance in enumerate(needed)}
     allowed_npus = {*npus.free}
@@ -432,7 +433,7 @@ def _group_by(numbers: Iterable[int], key_of: INTS) -> dict[int, list[int]]:
 
 
 def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
-    """Names for people of NPUs (numbers `off`) that are off: of the node if all its NPUs are."""
+    """Names for people of the NPUs `off`; the name of a node if all its NPUs are off."""
     names = []
     for node, node_npus in _group_by(off, npus.node).items():
         is_whole_node = not npus.on[npus.node == node].any()

@@ -66,7 +66,7 @@ def price_between(
     net: Network, src: int | str, dst: int | str, operation: Operation = "write",
     plane: Plane = "ub",
 ) -> Price:  # fmt: skip
-    """Price between two elements (a vertex name, or a die's number) over all parallel paths. On the
+    """Price from `src` to `dst` (a vertex name, or a die's number) over all parallel paths. On the
     VPC plane a die goes over its own node's UB links to the CPU with the DPU; dies of one node stay
     in it, dies of one NPU use their link. Raises HardwareError if the plane does not join them."""
     start, end = _vertex_of(net, src), _vertex_of(net, dst)
@@ -84,7 +84,7 @@ def price_between(
 
 
 def _vertex_of(net: Network, element: int | str) -> int:
-    """Number of the vertex of a name or of a die's number; raises HardwareError if unknown."""
+    """Returns the vertex of a vertex name or of a die's number; raises HardwareError if unknown."""
     if isinstance(element, str):
         if element not in net.number:
             raise HardwareError(f"no element is named {element!r}; names look like 'die 20.1.0'")

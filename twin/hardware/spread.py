@@ -167,7 +167,7 @@ def _cut_prices(walks: Walks, capacity: FLOATS, loads: FLOATS) -> FLOATS:
 
 
 def _solvers() -> ModuleType:
-    """The module of solvers, imported late: it takes half a second, and few networks need it."""
+    """Returns the module of solvers, imported late: it takes half a second and is rarely needed."""
     from twin.hardware import solvers
 
     return solvers

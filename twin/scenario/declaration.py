@@ -134,7 +134,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return the value unchanged. Raises ValueError for a bool in a field of numbers, which
+        """Returns the value unchanged. Raises ValueError for a bool in a field of numbers, which
         pydantic would read as 1 or 0."""
         field_type = cls.model_fields[str(info.field_name)].annotation
         if type(value) is bool and field_type in (int, float):

@@ -274,8 +274,8 @@ def _error_scales(first_errors: Sequence[Error]) -> dict[Hashable, float]:
         quantity: float(np.mean([np.mean(squares) for squares in by_system.values()]))
         for quantity, by_system in error_squares.items()
     }
-    counts = [sum(map(len, by_system.values())) for by_system in error_squares.values()]
-    square_counts = list(zip(mean_squares.values(), counts, strict=True))
+    row_counts = [sum(map(len, by_system.values())) for by_system in error_squares.values()]
+    square_counts = list(zip(mean_squares.values(), row_counts, strict=True))
     worst_square = max([m for m, n in square_counts if n >= PRIOR] or mean_squares.values())
     scales = (math.sqrt((n * m + PRIOR * worst_square) / (n + PRIOR)) for m, n in square_counts)
     return dict(zip(mean_squares, (max(scale, DIGITS) for scale in scales), strict=True))
@@ -364,9 +364,11 @@ def coverage(
 ) -> list[Coverage]:
     """Shares of errors inside the bands (by row id): of all rows, then of each quantity. seen:
     today's errors of rows of kind 'seen'; else first errors."""
-    judgements = [error for error in errors if error.row in bands and (error.first is None) == seen]
-    errors_by_quantity = {"all": judgements}
-    for error in judgements:
+    judged_errors = [
+        error for error in errors if error.row in bands and (error.first is None) == seen
+    ]
+    errors_by_quantity = {"all": judged_errors}
+    for error in judged_errors:
         errors_by_quantity.setdefault(str(error.levels[0]), []).append(error)
     return [
         Coverage(quantity, len(quantity_errors), *(
@@ -457,17 +459,17 @@ def ratio_error_and_pairs(errors: Sequence[Error], levels: Levels, model: str) -
                     abs(error.first_or_today - earlier.first_or_today)
                 )
         rows_by_branch[branch] = rows_by_branch.get(branch, 0) + 1
-    own_stack_and_model = (*levels[1 : STACK + 1], model)
-    ratio_errors, weights, own_pair_count = [], [], 0
+    stack_and_model = (*levels[1 : STACK + 1], model)
+    ratio_errors, weights, pair_count = [], [], 0
     for branch, branch_errors in errors_by_branch.items():
-        is_own = branch[: len(own_stack_and_model)] == own_stack_and_model
-        own_pair_count += len(branch_errors) * is_own
-        branch_weight = rows_by_branch[branch] if is_own else PRIOR / max(1, len(errors_by_branch))
+        is_same = branch[: len(stack_and_model)] == stack_and_model
+        pair_count += len(branch_errors) * is_same
+        branch_weight = rows_by_branch[branch] if is_same else PRIOR / max(1, len(errors_by_branch))
         ratio_errors += branch_errors
         weights += [branch_weight / len(branch_errors)] * len(branch_errors)
     if not ratio_errors:
         return math.inf, 0
     sorted_indices = np.argsort(ratio_errors)
     weight_sums = np.cumsum(np.array(weights)[sorted_indices])
-    index = int(np.searchsorted(weight_sums, MOST * weight_sums[-1]))
-    return max(float(np.array(ratio_errors)[sorted_indices][index]), DIGITS), own_pair_count
+    quantile_index = int(np.searchsorted(weight_sums, MOST * weight_sums[-1]))
+    return max(float(np.array(ratio_errors)[sorted_indices][quantile_index]), DIGITS), pair_count

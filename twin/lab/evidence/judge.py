@@ -263,7 +263,7 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
     others_of_row: dict[str, list[list[Any]]] = {}
     for entry in published_table(RECORD / "others.toml")["answer"]:  # by other simulators
         others_of_row.setdefault(entry["row"], []).append([entry["simulator"], entry["error"]])
-    answers = []
+    answered_rows = []
     for row in rows:
         twin_value = answer_row(row, facts)
         error = twin_value / row.value - 1.0
@@ -272,7 +272,7 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         is_within_bound = row.at_most and count_error <= 0.0
         judged_error = None if row.kind in UNJUDGED or is_within_bound else count_error
         error_limit = error_limits().limit(row)
-        answers.append({name: getattr(row, name) for name in SAID} | {
+        answered_rows.append({name: getattr(row, name) for name in SAID} | {
             "published": row.value, "twin": twin_value, "error": error,
             "judged_error": judged_error,
             "first_error": None if first_error is None else first_error.error,
@@ -280,7 +280,7 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
             "outside": judged_error is not None and abs(judged_error) > error_limit,
             "others": others_of_row.get(row.id, []),
         })  # fmt: skip
-    return answers
+    return answered_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,16 +215,18 @@ class Simulators:
             task_key = f"{version_of(self.facts)} {digest}"
             digest_by_key[task_key] = digest
             cluster.send(task_key, "trial", self._trial_text(scenario))
-        contact_s = time.monotonic()
+        last_contact_s = time.monotonic()
         while digest_by_key:
             beat()
             problem = f"nothing has joined {cluster.address} to simulate"
             try:
                 answers = cluster.answers(BEAT_S)
-                contact_s = time.monotonic() if answers or cluster.worker_count() else contact_s
+                last_contact_s = (
+                    time.monotonic() if answers or cluster.worker_count() else last_contact_s
+                )
             except ClusterError as error:
                 answers, problem = {}, str(error)
-            if time.monotonic() - contact_s > PATIENCE_S:
+            if time.monotonic() - last_contact_s > PATIENCE_S:
                 raise ClusterError(f"{problem}; go on later, and nothing is simulated twice")
             for task_key, answer in answers.items():
                 if isinstance(answer, Exception):

@@ -249,10 +249,10 @@ class Finish:
         """Generator: simulates finalists after every loss of a kind; stores the worst result."""
         pairs = []
         for finalist in finalists:
-            origin = finalist.scenario
-            losses = list(lost_elements(origin, self.facts, loss))
+            intact = finalist.scenario
+            losses = list(lost_elements(intact, self.facts, loss))
             try:
-                pairs += [((finalist, name), with_loss(origin, faults)) for name, faults in losses]
+                pairs += [((finalist, name), with_loss(intact, faults)) for name, faults in losses]
             except SpecError as error:
                 finalist.losses[loss] = {"status": "failed", "reason": str(error)}
             if not losses:
@@ -267,7 +267,7 @@ class Finish:
         """Generator: tries the smallest deployments whose expected rate is a multiple of the load
         (SPARED, the smallest first) until a finalist survives all losses."""
         search, rate_per_s = self.search, self.search.space.rate
-        for reserve in SPARED if rate_per_s is not None else ():
+        for load_multiple in SPARED if rate_per_s is not None else ():
             if any(finalist.survives for finalist in self.finalists):
                 return
             smallest_by_family: dict[Any, Candidate] = {}
@@ -275,13 +275,13 @@ class Finish:
                 search.space.open_candidates, key=lambda c: (c.npus, c.price.tpot_s, c.settings)
             )
             for candidate in smallest_first:
-                is_enough = candidate.price.expected * FRESH >= reserve * (rate_per_s or 0.0)
+                is_enough = candidate.price.expected * FRESH >= load_multiple * (rate_per_s or 0.0)
                 if is_enough and candidate.price.tpot_s < search.space.prices.tpot_s:
                     smallest_by_family.setdefault(candidate.family, candidate)
-            reserves = list(smallest_by_family.values())[:SPARES]
-            yield from search.simulate_new([c for c in reserves if c.settings not in search.tested])
+            chosen = list(smallest_by_family.values())[:SPARES]
+            yield from search.simulate_new([c for c in chosen if c.settings not in search.tested])
             spares = [
-                self._finalist(t) for c in reserves if (t := search.tested[c.settings]).met_rate
+                self._finalist(t) for c in chosen if (t := search.tested[c.settings]).met_rate
             ]
             yield from self._run_seeds(spares)
             spares = [finalist for finalist in spares if self._confirm_mean(finalist)]

@@ -206,7 +206,7 @@ class Relax:
         which a search finds a deployment. nearest: one that fits at `value`, if time runs out."""
         fitting_by_step: dict[int, Fit] = {}
         failing_steps: set[int] = set()
-        step, stride, limit_field = 1, 1, field_info(limit)
+        step, step_size, limit_field = 1, 1, field_info(limit)
         most_allowed = limit_field.high if limit_field and limit_field.high else math.inf
         for _ in range(TRIED):
             tried_limit = _relaxed_limit(base, value, step)
@@ -218,9 +218,9 @@ class Relax:
             else:
                 fitting_by_step[step] = fit
             if not fitting_by_step:
-                step, stride = 1 - stride, 2 * stride
+                step, step_size = 1 - step_size, 2 * step_size
             elif not failing_steps:
-                step, stride = 1 + stride, 2 * stride
+                step, step_size = 1 + step_size, 2 * step_size
             elif max(fitting_by_step) + 1 in failing_steps:
                 break
             else:

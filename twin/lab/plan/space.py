@@ -59,14 +59,16 @@ class Choice:
 
 def _values_within(path: str, values: list[Any]) -> list[Any]:
     """Values of a list that lie within the declared bounds of a field; path: the field's."""
-    low, high = fields()[path].low or 0, fields()[path].high or math.inf
-    return [value for value in values if low <= value <= high]
+    lowest, highest = fields()[path].low or 0, fields()[path].high or math.inf
+    return [value for value in values if lowest <= value <= highest]
 
 
 def _half_to_twice(path: str, s: Scenario, _: Machine) -> list[Any]:
     """Half, once and twice the present value of a field, without values outside its bounds."""
-    current = value_of(s, path)
-    return _values_within(path, [type(current)(current * multiple) for multiple in (0.5, 1.0, 2.0)])
+    value_now = value_of(s, path)
+    return _values_within(
+        path, [type(value_now)(value_now * multiple) for multiple in (0.5, 1.0, 2.0)]
+    )
 
 
 def _options(path: str) -> Values:
@@ -85,8 +87,8 @@ def _doublings(path: str) -> Values:
     """Function that lists a field's values: its minimum, doubled up to its maximum, and the
     scenario's present value."""
     field = fields()[path]
-    low, high = int(field.low or 1), int(field.high or 1)
-    return _with_own(path, lambda _: (low << k for k in range((high // low).bit_length())))
+    lowest, highest = int(field.low or 1), int(field.high or 1)
+    return _with_own(path, lambda _: (lowest << k for k in range((highest // lowest).bit_length())))
 
 
 def next_values(path: str, value: float) -> list[Any]:

@@ -115,9 +115,11 @@ class Live:
         with self._changed:
             if message is None:  # the run under way and those that waited have no answer
                 self._deaths += 1
-                ended = {run: state for run, state in self._runs.items() if state.ended}
+                ended_runs = {run: state for run, state in self._runs.items() if state.ended}
                 self._runs.clear()
-                self._runs |= {run: replace(state, searching=False) for run, state in ended.items()}
+                self._runs |= {
+                    run: replace(state, searching=False) for run, state in ended_runs.items()
+                }
             else:
                 header, tables = message
                 self._deaths = 0

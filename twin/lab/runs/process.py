@@ -126,8 +126,8 @@ class Piped:
         self.hung = False  # whether it was killed because it hung
         self._process = process
         self._lines = 0
-        for task, arguments in ((self._listen, (receive,)), (self._watch, ())):
-            threading.Thread(target=task, args=arguments, daemon=True).start()
+        for loop, arguments in ((self._listen, (receive,)), (self._watch, ())):
+            threading.Thread(target=loop, args=arguments, daemon=True).start()
 
     def _listen(self, receive: Callable[[Message | None], object]) -> None:
         """Pass messages to `receive` until the output ends; runs on a thread."""
@@ -196,8 +196,8 @@ def listen(hear: Callable[[Any], object], end: Callable[[], object] = end_now) -
             write(b"\n")
             time.sleep(BEAT_S)
 
-    for task in (read, beat):
-        threading.Thread(target=task, daemon=True).start()
+    for loop in (read, beat):
+        threading.Thread(target=loop, daemon=True).start()
     return lambda head, tables={}: write(pack_message(head, tables))
 
 

@@ -114,11 +114,13 @@ def open_database(url: str) -> Database:
     except ArgumentError:
         example = "sqlite:////path/twin.db or postgresql://user@host/name"
         raise StoreError(f"TWIN_DB_URL is not a database URL: write {example}") from None
-    driver = parsed_url.drivername
+    driver_name = parsed_url.drivername
     if parsed_url.get_backend_name() == "postgresql":
         return _open_postgresql(parsed_url)
-    if driver not in ("sqlite", "sqlite+pysqlite"):
-        raise StoreError(f"TWIN_DB_URL names {driver}: the twin stores in SQLite or PostgreSQL")
+    if driver_name not in ("sqlite", "sqlite+pysqlite"):
+        raise StoreError(
+            f"TWIN_DB_URL names {driver_name}: the twin stores in SQLite or PostgreSQL"
+        )
     if parsed_url.query:
         raise StoreError(
             "TWIN_DB_URL takes no options behind a file: write sqlite:////path/twin.db"

@@ -344,21 +344,21 @@ class Runs:
                 ended_ids.append(row.id)
         return ended_ids
 
-    def _abandon(self, row: RunRow, where: ColumnElement[bool], message: str) -> bool:
+    def _abandon(self, row: RunRow, condition: ColumnElement[bool], message: str) -> bool:
         """End a run whose process is dead, if a condition holds; one with a request to stop counts
         as cancelled. Returns whether it was ended."""
-        where = where & (RunRow.owner_name == row.owner.name)
-        was_stopped = self._end_run(where & STOPPING, CANCELLED, STOPPED)
-        return was_stopped or self._end_run(where & ~STOPPING, INTERRUPTED, message)
+        condition = condition & (RunRow.owner_name == row.owner.name)
+        was_stopped = self._end_run(condition & STOPPING, CANCELLED, STOPPED)
+        return was_stopped or self._end_run(condition & ~STOPPING, INTERRUPTED, message)
 
-    def _end_run(self, where: ColumnElement[bool], state: str, message: str) -> bool:
+    def _end_run(self, condition: ColumnElement[bool], state: str, message: str) -> bool:
         """Put a running run that meets a condition into a final state; False without one."""
         values = {"state": state, "message": message, "finished_s": time.time()}
-        return self._change_row(where & (RunRow.state == RUNNING), values)
+        return self._change_row(condition & (RunRow.state == RUNNING), values)
 
-    def _change_row(self, where: ColumnElement[bool], values: Mapping[Any, Any]) -> bool:
+    def _change_row(self, condition: ColumnElement[bool], values: Mapping[Any, Any]) -> bool:
         """Change the row of a run that meets a condition; returns whether there was one."""
-        statement = update(RunRow).where(where).values(values).returning(RunRow.id)
+        statement = update(RunRow).where(condition).values(values).returning(RunRow.id)
         with self._database.write(durable=True) as session:
             return session.scalar(statement) is not None
 

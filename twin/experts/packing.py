@@ -37,7 +37,7 @@ def place_spread(
     expert, node = np.divmod(expert_node.reshape(layers, copy_count), nodes)
     layer_rows = each_layer[:, None]
     nodes_without = (node_copies == 0).sum(axis=2)
-    shares = (
+    shares = (  # of an expert's load on a node, by copy
         1.0 / node_copies[layer_rows, expert, node]
         + nodes_without[layer_rows, expert] / expert_copies[layer_rows, expert]
     )
@@ -58,7 +58,7 @@ def _copies_by_node(
     each_layer = np.arange(layers)
     node_slots = np.bincount(node_of, minlength=nodes) * die_slots
     free_slots = np.tile(node_slots, (layers, 1))
-    most_load = SLACK * np.add.accumulate(load, axis=1)[:, -1] / (node_of.size * die_slots)
+    slot_load_limit = SLACK * np.add.accumulate(load, axis=1)[:, -1] / (node_of.size * die_slots)
     copies_of_node = np.zeros((layers, experts, nodes), np.int64)
     node_load = np.zeros((layers, nodes))
     order = np.argsort(-load / count, axis=1, kind="mergesort")
@@ -76,7 +76,7 @@ def _copies_by_node(
         may_stay = (
             has_fewest
             & had_copy[each_layer, expert]
-            & (node_load + copy_load[:, None] <= most_load[:, None] * node_slots)
+            & (node_load + copy_load[:, None] <= slot_load_limit[:, None] * node_slots)
         )
         stays_on_node = may_stay.any(axis=1) & ~had_copy[each_layer, expert, node]
         node = np.where(stays_on_node, may_stay.argmax(axis=1), node)

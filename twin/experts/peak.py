@@ -62,14 +62,14 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     skew = np.maximum(1e-6, (2.0 * spread - 1.0) / np.maximum(sd, 1e-12))
     lowest_count = np.maximum(0.0, np.where(has_load, mean - 3.5 * sd, 0.0).max(axis=1))
     highest_count = np.where(has_load, mean + (5.5 + 5.0 * skew) * sd, 0.0).max(axis=1)
-    width = (highest_count - lowest_count) / STEPS
+    step_width = (highest_count - lowest_count) / STEPS
     # So many deviations from the mean on a count is surely below: `_chance_below` would say 1.
     certain_above = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
     certain_above = np.where(has_load, np.minimum(12.0, np.maximum(certain_above, 0.0)), -np.inf)
     die_moments = np.where(has_load, np.maximum(sd, 1e-300), np.inf), skew, certain_above, mean
     expected_max = lowest_count.copy()
     for step in range(STEPS):
-        count = lowest_count + (step + 0.5) * width
+        count = lowest_count + (step + 0.5) * step_width
         all_below = np.ones(count.size)
         rows = np.arange(count.size)
         for die_block in (slice(HOT_DIES), slice(HOT_DIES, None)):
@@ -77,7 +77,7 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
             chance = _chance_below(count[rows, None], *moments)
             all_below[rows] = _row_product(np.column_stack([all_below[rows], chance]), 1e-9)
             rows = rows[all_below[rows] >= 1e-9]
-        expected_max += (1.0 - all_below) * width
+        expected_max += (1.0 - all_below) * step_width
     return expected_max
 
 

@@ -82,7 +82,7 @@ def copy_counts(slots: Ints, experts: int) -> NDArray[np.int32]:
 
 def received_experts(old: Ints, new: Ints) -> Ints:
     """Number of experts whose weights each die must receive to go from `old` to `new` slots,
-    i8[layers, dies]. The slot in a die does not matter; a second copy there needs no transfer."""
+    i8[layers, dies]. The slot in a die does not matter; a die's second copy needs no transfer."""
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
     received_counts = np.zeros(new.shape[:2], np.int64)

@@ -80,8 +80,8 @@ def _draw_process(routed: Routed, counts: Floats | None = None) -> Process:
     experts, facts, seed = routed.experts, routed.facts, routed.seed
     layers, routed_experts, top_k = routed.layers, routed.routed_experts, routed.top_k
     if not min(1, routed_experts) <= top_k <= routed_experts:
-        sentence = f"top_k = {top_k} must be from 1 to {routed_experts} routed experts"
-        raise popularity.ExpertsError(sentence)
+        message = f"top_k = {top_k} must be from 1 to {routed_experts} routed experts"
+        raise popularity.ExpertsError(message)
     skew = popularity.log_scale(experts)
     # Counts are of the very time that is simulated: without drift they are the popularity.
     is_constant = experts.popularity == "imported" and experts.drift_s == 0.0
@@ -217,8 +217,8 @@ def _drift_at(process: Process, t_s: float) -> Floats:
 
 
 def _shifted_loads(process: Process, t_s: float) -> Floats:
-    """Long-run log loads f8[layers, experts] after the last shift, which moved the loads of a share
-    of each layer's experts on to the next of these experts."""
+    """Long-run log loads f8[layers, experts] after the last shift, in which a share of each layer's
+    experts took each other's loads in turn."""
     shift_number, log_load = _shift_number(process, t_s), process.base
     if shift_number == 0 or process.shift_share == 0.0:
         return log_load

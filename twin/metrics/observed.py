@@ -194,7 +194,7 @@ class Observed:
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of the part `name` of the TTFT; None when no request went through it."""
-        _, *stamps = next(part for part in latency.TTFT_PARTS if part[0] == name)
+        _, *stamps = next(entry for entry in latency.TTFT_PARTS if entry[0] == name)
         part_s = self._span(*stamps)[self.has_first_token]
         is_missing = np.isnan(part_s)
         measured_s = part_s[~is_missing] if is_missing.any() else part_s
@@ -293,15 +293,15 @@ class Observed:
         for role, npu_count in self.npus.items():
             if not pools[role].lender:
                 kind = supernode.kind_with(pools[role].chip)
-                price = (kind.price_per_npu_hour if kind else 0.0) or cost.price_per_npu_hour
-                npus_by_price[price] = npus_by_price.get(price, 0.0) + npu_count
+                npu_price = (kind.price_per_npu_hour if kind else 0.0) or cost.price_per_npu_hour
+                npus_by_price[npu_price] = npus_by_price.get(npu_price, 0.0) + npu_count
         # Every NPU has an equal part of nodes of CPUs alone.
         cpu_price = sum(
             nodes * kind.price_per_npu_hour for kind, nodes in supernode.cpu_nodes_per_npu
         )
         if len(npus_by_price) < 2 or not any(npus_by_price.values()):
             return next(iter(npus_by_price), cost.price_per_npu_hour) + cpu_price
-        total_price = sum(price * npu_count for price, npu_count in npus_by_price.items())
+        total_price = sum(npu_price * npu_count for npu_price, npu_count in npus_by_price.items())
         return total_price / sum(npus_by_price.values()) + cpu_price
 
     def clock(self, role: str) -> float | None:

@@ -96,7 +96,7 @@ def operator_names(phase: str, *places: Place) -> tuple[str, ...]:
 
 
 def family(name: str) -> str:
-    """Name of the family of an operator; of an unknown operator its own name."""
+    """Family of the operator `name`, in words; for an unknown operator its own name."""
     return OPERATORS[name].family if name in OPERATORS else name.replace("_", " ")
 
 

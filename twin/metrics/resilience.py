@@ -207,7 +207,7 @@ def instance_name(role: str, instance: int | None) -> str:
 def _retried_and_lost(
     requests: pl.DataFrame | None, events: pl.DataFrame, fault_times_s: Sequence[float]
 ) -> list[tuple[int, int]]:
-    """(retried, lost) requests of each fault; each counts for the first that could affect it."""
+    """(retried, lost) requests by fault; a request counts for the first that could affect it."""
     if requests is None or "retries" not in requests.columns:
         return [(0, 0)] * len(fault_times_s)
     detection_s = _detection_times(events, fault_times_s)
@@ -268,7 +268,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _rate_text(value: float) -> str:
-    """A rate of tokens for people."""
+    """A rate in tokens/s as text."""
     return amount(value, "rate", "tokens/s")
 
 

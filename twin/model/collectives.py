@@ -1,7 +1,6 @@
-"""Time of dispatch and combine from the fabric's prices. A fixed cost (launch), a barrier whose
-rounds grow with the logarithm of the peers, per-message work of vector cores, and bytes at the rate
-the fabric grants. The first three are fitted to Table 7 of arXiv 2506.12708v2 over EP degree; other
-families take data/operators.toml."""
+"""Time of dispatch and combine from the fabric's prices: launch, a barrier whose rounds grow with
+the logarithm of the peers, per-message work of vector cores, and bytes at the granted rate. The
+first three are fitted to Table 7 of arXiv 2506.12708v2; other families take data/operators.toml."""
 
 import math
 from collections.abc import Sequence

@@ -141,7 +141,7 @@ class Costs:
     first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
 
     def tokenised_prompts_per_s(self, input_tokens: float) -> float:
-        """Prompts/s of the one tokeniser of an instance; infinite if it takes no time."""
+        """Prompts/s, of `input_tokens` tokens, of an instance's one tokeniser; may be infinite."""
         prompt_s = self.tokenise_s * input_tokens
         return 1.0 / prompt_s if prompt_s else math.inf
 
@@ -383,15 +383,15 @@ class _InstanceKey(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _price_dies(key: _InstanceKey, net: Network, dies: tuple[int, ...]) -> Priced:
-    """Setting and coefficients of an instance on `dies`, for any batch and seed; or ModelError."""
+    """Setting and coefficients of an instance on `dies`, any batch and seed. Raises ModelError."""
     pool, chip = key.pool, load_chip(key.facts, key.pool.chip)
     model_shape = load_shape(key.facts, key.deployment.model)
     expert_dies = _expert_dies(pool, chip, len(dies))
     drafter_shape = drafter(key.deployment, model_shape, key.facts).shape
     parallel.refuse_bad_splits(pool, model_shape, drafter_shape, len(dies) - expert_dies)
     group_exchanges = tuple(
-        (name, exchange(net, dies[parallel.first_group(pool, name, len(dies))], "read"))
-        for name, parallelism in parallel.PARALLELISMS.items()
+        (group, exchange(net, dies[parallel.first_group(pool, group, len(dies))], "read"))
+        for group, parallelism in parallel.PARALLELISMS.items()
         if parallelism.size(pool) > 1
     )
     dies = parallel.first_stage(pool, dies)
@@ -466,7 +466,7 @@ def _price_over_exchanges(
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
-    """Most dies of an instance on one node; if its dies are consecutive, nodes count as full."""
+    """Largest number of dies on one of an instance's nodes; consecutive `dies`: of a full node."""
     if dies == tuple(range(dies[0], dies[0] + len(dies))):
         nodes = np.unique(net.node[net.dies[list(dies)]])
         return int(np.bincount(net.node[net.dies])[nodes].max())

@@ -1,9 +1,8 @@
 """One decode iteration: every layer and what is outside of the layers, on the slowest rank. As in
-the engine of arXiv 2506.12708v2 section 4.2: all operators in sequence on all cores, or two
-microbatches that alternate between an attention and an MoE stream, each with its share of the cores
-and reading the weights again. A pass verifies 1 + drafts tokens of every request; each draft that
-takes a pass is one more of the drafter's layer (the model's MTP module, or a dense one of its own)
-and one more graph to launch."""
+arXiv 2506.12708v2 section 4.2: all operators in sequence on all cores, or two microbatches that
+alternate between an attention and an MoE stream, each on a share of the cores, which reads the
+weights again. A pass verifies 1 + drafts tokens of every request; each draft that takes a pass is
+one more of the drafter's layer (the model's MTP module, or a dense one) and one more graph."""
 
 import numpy as np
 
@@ -28,9 +27,9 @@ def add_attention(m: LayerCosts, times: float, load: PassLoad, ops: np.ndarray) 
     """Add seconds of `times` passes through attention to ops f8[operators]; returns their sum."""
     total_s = layer.collective_s(m.gather, load.tokens) * times
     ops[int(m.before[0].place)] += total_s
-    for k in range(len(m.before)):
-        product_s = layer.product_s(m.before[k], load.tokens) * times
-        ops[int(m.before[k].place)] += product_s
+    for index in range(len(m.before)):
+        product_s = layer.product_s(m.before[index], load.tokens) * times
+        ops[int(m.before[index].place)] += product_s
         total_s += product_s
     on_die_s = layer.local_core_s(m.core, load.tokens, load.context)
     core_s = (m.core.fixed + on_die_s) * times
@@ -42,9 +41,9 @@ def add_attention(m: LayerCosts, times: float, load: PassLoad, ops: np.ndarray) 
     waited_s = (layer.core_s(m.core, load.tokens, load.context) - on_die_s) * times
     ops[_AWAY] += waited_s
     total_s += waited_s
-    for k in range(len(m.after)):
-        product_s = layer.product_s(m.after[k], load.tokens) * times
-        ops[int(m.after[k].place)] += product_s
+    for index in range(len(m.after)):
+        product_s = layer.product_s(m.after[index], load.tokens) * times
+        ops[int(m.after[index].place)] += product_s
         total_s += product_s
     scatter_s = layer.collective_s(m.scatter, load.tokens) * times
     ops[int(m.after[0].place)] += scatter_s

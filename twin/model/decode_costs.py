@@ -25,7 +25,7 @@ def decode_costs(
     x: Setting, drafts: int, microbatch: str, colocated: bool = False
 ) -> c.DecodeCosts:
     """Coefficients of a decode instance with `drafts` tokens per iteration. microbatch: "off", "on"
-    or "auto". Unless cores are split, one microbatch computes while the other is exchanged."""
+    or "auto". Unless cores are split, one microbatch computes while the other is sent."""
     core_splits = [] if colocated else x.core_splits
     shape, query_tokens = x.shape, 1 + drafts
     in_turn = not core_splits or x.expert_dies > 0
@@ -225,7 +225,7 @@ def _layer_coefficients(
     in_turn: bool = False,
 ) -> c.LayerCosts:  # fmt: skip
     """Coefficients of a layer's operators with `query_tokens` tokens per request. attention, moe:
-    cores of the two streams; in_turn: whether microbatches take turns on all cores."""
+    cores of the two streams; in_sequence: one stream; in_turn: microbatches share all cores."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_coefficients(x, traffic, moe)
     layer_costs = _attention_coefficients(x, query_tokens, attention)

@@ -1,7 +1,6 @@
 """What prices read of a scenario: its deployment on a machine, translated once (costs.py). Besides
-`build_costs`, only the clocks of a power cap (predict.py) and an exchange alone (alone.py) read a
-scenario in this room. An instance whose links or dies have changed is priced again by the same
-record with the network of now."""
+`build_costs` only predict.py (clocks of a power cap) and alone.py read a scenario here. An instance
+whose links or dies have changed is priced again by the same record with the present network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ class Deployed:
 
     @property
     def stored_kv(self) -> str:
-        """Number format of KV as prompts leave it: handed over, and stored in the memory pool."""
+        """Number format of the KV that prefill hands over and stores in the memory pool."""
         return next(iter(self.pools.values())).precision.kv
 
     @property

@@ -63,11 +63,11 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
                 "deployment.decode.drafter"
             )
         return Drafter(drafts, module=True)
-    path = f"drafters.{name}"
-    model_path = f"{path}.{d.model}"
+    drafter_path = f"drafters.{name}"
+    model_path = f"{drafter_path}.{d.model}"
     if f"{model_path}.heads" not in facts:
-        model_names = facts.names(path)
-        drafted_models = [name for name in model_names if f"{path}.{name}.heads" in facts]
+        model_names = facts.names(drafter_path)
+        drafted_models = [name for name in model_names if f"{drafter_path}.{name}.heads" in facts]
         raise ModelError(
             f"deployment.decode.drafter = {name!r} has no layer for {model.title} in "
             f"data/drafters.toml: it has one for {', '.join(drafted_models)}"
@@ -80,7 +80,7 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
         title=model.title, attention="gqa", layers=1, dense_layers=1, hidden=model.hidden,
         nope_dim=head_dim, value_dim=head_dim, max_context=model.max_context, **sizes,
     )  # fmt: skip
-    hidden_states, inputs = (
-        facts.count(f"{path}.{figure}") for figure in ("hidden_states", "inputs")
+    hidden_states, input_states = (
+        facts.count(f"{drafter_path}.{figure}") for figure in ("hidden_states", "inputs")
     )
-    return Drafter(drafts, False, layer_shape, hidden_states, inputs)
+    return Drafter(drafts, False, layer_shape, hidden_states, input_states)

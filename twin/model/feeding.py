@@ -18,9 +18,9 @@ STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they co
 def predict_at_load(
     full: Prediction, traffic: Traffic, hot: LoadCurve, clients: int = 0
 ) -> Prediction:
-    """The prediction `full` with decode (`fed`) at the requests/s that something else allows.
-    Requests in progress follow from Little's law, rate x time, as the time is nearly linear in
-    them. hot: load of the hottest die by tokens; clients: of a closed loop, else 0."""
+    """The prediction `full` with decode (`fed`) at the requests/s that a limit outside decode
+    allows. Requests in progress follow from Little's law, rate x time, as the time is nearly linear
+    in them. hot: load of the hottest die by tokens; clients: of a closed loop, else 0."""
     decode, costs, role = full.decode, full.costs, full.costs.decode_role
     allowed_per_s = full.requests_per_s
     if decode is None or role is None or full.limit == "decode":

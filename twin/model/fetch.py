@@ -122,11 +122,11 @@ class Servers:
 def node_dram_bytes(pool: MemoryPool, facts: Facts, dies_per_node: int) -> float:
     """Bytes of a node's DRAM that hold KV blocks once the store is full. Each die provides whole
     segments; half of what one eviction frees is free on average, below the watermark `full_at`."""
-    path, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
+    store_path, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
     lent_bytes *= 1.0 - pool.weights_share
-    if f"{path}.segment" in facts:
-        segment_bytes = facts.si(f"{path}.segment") * dies_per_node
+    if f"{store_path}.segment" in facts:
+        segment_bytes = facts.si(f"{store_path}.segment") * dies_per_node
         lent_bytes = math.floor(lent_bytes / segment_bytes) * segment_bytes
-    if f"{path}.full_at" not in facts:
+    if f"{store_path}.full_at" not in facts:
         return lent_bytes
-    return lent_bytes * (facts.si(f"{path}.full_at") - 0.5 * facts.si(f"{path}.evicts"))
+    return lent_bytes * (facts.si(f"{store_path}.full_at") - 0.5 * facts.si(f"{store_path}.evicts"))

@@ -1,8 +1,8 @@
 """One iteration of a colocated instance: a decode batch and a prompt chunk in the same pass. The
-chunk's tokens join the matrix products and the exchange of the decode batch, so weights are read
-once for both; its attention comes on top. Colocated instances run operators in sequence. Attention
-is data-parallel: a prompt is computed whole by the rank that decodes its answer, and all ranks wait
-for the slowest before they share experts."""
+chunk's tokens join the decode batch in matrix products and exchange, so weights are read once; its
+attention comes on top. Colocated instances run operators in sequence. Attention is data-parallel: a
+prompt is computed whole by the rank that decodes its answer, and all ranks wait for the slowest
+before they share experts."""
 
 import math
 from functools import lru_cache
@@ -390,8 +390,8 @@ def _poisson_sums(
     jump_sizes = np.flatnonzero(chances)
     sum_chances, value_sums = np.zeros(bin_count), np.zeros(bin_count)
     sum_chances[0] = math.exp(-rate)
-    for total in range(1, bin_count):
-        for size in jump_sizes:
+    for total in range(1, bin_count):  # in bins
+        for size in jump_sizes:  # in bins
             if size > total:
                 break
             sum_chances[total] += rate * size * chances[size] * sum_chances[total - size] / total

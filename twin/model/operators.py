@@ -1,7 +1,7 @@
-"""What one layer has to do: FLOPs, weight bytes and activation bytes of every operator. Counts
-follow from the model's `Shape` and the number formats, per die and token. Vector bytes are those of
-element-wise kernels (norms, quantisation, rotary embedding, activation), which run on vector cores
-and do not hide behind a matrix product."""
+"""What one layer has to do: FLOPs, weight bytes and activation bytes of every operator per die and
+token, from the model's `Shape` and number formats. Vector bytes are those of element-wise kernels
+(norms, quantisation, rotary embedding, activation), which run on vector cores, not behind a matrix
+product."""
 
 from collections.abc import Callable, Collection
 from dataclasses import astuple, dataclass, replace
@@ -102,10 +102,10 @@ def _linear_output(s: Shape, f: Formats) -> Work | None:
     """Work of linear attention's gated norm, output projection, residual, norm; None without it."""
     if not s.linear_layers:
         return None
-    values, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
-    read_bytes = f.activation_bytes * values
-    vector_bytes = (2 * ACTIVATION_BYTES + f.activation_bytes) * values + 5 * hidden_bytes
-    return matmul(f.linear, values * s.hidden, read_bytes, hidden_bytes, vector_bytes)
+    value_count, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
+    read_bytes = f.activation_bytes * value_count
+    vector_bytes = (2 * ACTIVATION_BYTES + f.activation_bytes) * value_count + 5 * hidden_bytes
+    return matmul(f.linear, value_count * s.hidden, read_bytes, hidden_bytes, vector_bytes)
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:

@@ -1,8 +1,7 @@
 """Parallelisms of attention, as declarations: which dies form a group, what share of the KV each
-holds, and what they send in a layer. From an entry of PARALLELISMS follow the exchanges that the
-machine prices, coefficients of prefill and decode, KV space, bytes between dies, and what is
-refused. Experts are spread over all dies whatever these are (stages.py); prefill's own ways of
-splitting heads stand in prefill_costs.py."""
+holds, and what they send in a layer. From an entry of PARALLELISMS follow exchanges, coefficients,
+KV space, bytes between dies and what is refused. Experts are spread over all dies whatever these
+are (stages.py); prefill's own ways of splitting heads stand in prefill_costs.py."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -80,7 +79,7 @@ def _cached_bytes(x: ModelSplit) -> float:
 
 
 def _stage_bytes(x: ModelSplit) -> float:
-    """Bytes of the hidden states of a token between all pipeline stages."""
+    """Bytes of a token's hidden states in all pipeline stages together."""
     return x.stages * ACTIVATION_BYTES * x.shape.hidden * x.shape.residual_streams
 
 

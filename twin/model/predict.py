@@ -336,16 +336,16 @@ def _predict_colocated(
         iterations += _prompt_wait(
             slots * min(group, ranks), iterations, fresh / group_room, traffic.spread
         )
-    joining, slots = slots * ranks / iterations, slots * decode_passes / iterations
+    joining, slots = slots * ranks / iterations, slots * decode_passes / iterations  # prompts
     if joining * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited_by = "prompt tokens an iteration may prefill"
     iteration_tokens, pairs = joining * fresh, joining * traffic.fresh_pairs
     requests, context = rank_load(slots, ranks, traffic)
     prompt_arguments = (iteration_tokens, pairs, fresh, rank_room, ranks, group, traffic.prompts)
     prompts, _ = mixed.delayed_prompts_by_rank(*prompt_arguments, delay)
-    ops = role.operator_sink()
-    iteration_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
-    iteration_s += float(mixed.mixed_hits_s(role.decode, joining * traffic.hit_tokens, ops))
+    operator_s = role.operator_sink()
+    iteration_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, operator_s)
+    iteration_s += float(mixed.mixed_hits_s(role.decode, joining * traffic.hit_tokens, operator_s))
     cached_tokens = joining * traffic.read_tokens
     iteration_s += costs.servers.read_s(role.fetch, cached_tokens, joining)
     hottest_s = costs.servers.hottest_server_s(role.fetch, cached_tokens, joining, pool.instances)
@@ -353,13 +353,13 @@ def _predict_colocated(
     totals = float(requests.sum()), float(context.sum())
     flops = mixed.mixed_flops(role.decode, *totals, iteration_tokens, pairs)
     decode = _decode_figures(
-        costs, role, traffic, iteration_s, ops, slots, limited_by, totals, flops
+        costs, role, traffic, iteration_s, operator_s, slots, limited_by, totals, flops
     )
     prefill = PrefillPrediction(
         batch_s=iteration_s,
         batch_tokens=iteration_tokens,
         tokens_per_s_per_npu=iteration_tokens / iteration_s / role.npus,
-        operators={"prefill_chunk": float(ops[role.operators.index("prefill_chunk")])},
+        operators={"prefill_chunk": float(operator_s[role.operators.index("prefill_chunk")])},
         cube_utilisation=decode.cube_utilisation,
         requests_per_s=pool.instances * joining / iteration_s,
     )
@@ -392,8 +392,8 @@ def _advice(
         if rates["front end"] < costs.front_end_requests_per_s:
             return "The tokenisers limit, one per instance: add instances."
         return "The front end limits: add API servers."
-    pools = {name: role.pool for name, role in costs.roles.items()}
-    pool_npus = {name: pool.instances * pool.npus for name, pool in pools.items()}
+    pools = {pool_role: role.pool for pool_role, role in costs.roles.items()}
+    pool_npus = {pool_role: pool.instances * pool.npus for pool_role, pool in pools.items()}
     if max(prefill_rate, decode_rate) <= LEVEL * min(prefill_rate, decode_rate):
         return "Prefill and decode are in balance within 10 %."
     scarce_pool = "prefill" if prefill_rate < decode_rate else "decode"

@@ -167,7 +167,7 @@ def start_batch(q: PromptQueue, p: int, at_s: float) -> None:
         q.die_load[die] = q.die_tokens[die] = q.die_pairs[die] = 0.0
     tokens, pairs, cached_tokens = 0.0, 0.0, 0.0
     most_attention_s, most_tokens, most_pairs = 0.0, 0.0, 0.0  # of the die with most attention
-    completed, previous_left, prompt = NONE, NONE, q.head[p]
+    completed, previous_unfinished, prompt = NONE, NONE, q.head[p]
     while prompt != NONE and tokens < q.budget:
         next_prompt, tokens_left = q.following[prompt], q.left[prompt]
         tokens_before = q.cached[prompt] + q.fresh[prompt] - tokens_left
@@ -194,14 +194,14 @@ def start_batch(q: PromptQueue, p: int, at_s: float) -> None:
                 most_attention_s, most_tokens, most_pairs = die_attention_s, die_tokens, die_pairs
             q.left[prompt] = tokens_left - piece
         if q.left[prompt] > 0.0:
-            previous_left = prompt
+            previous_unfinished = prompt
         else:
-            if previous_left == NONE:
+            if previous_unfinished == NONE:
                 q.head[p] = next_prompt
             else:
-                q.following[previous_left] = next_prompt
+                q.following[previous_unfinished] = next_prompt
             if q.tail[p] == prompt:
-                q.tail[p] = previous_left
+                q.tail[p] = previous_unfinished
             q.following[prompt] = completed
             completed = prompt
         prompt = next_prompt

@@ -53,7 +53,7 @@ def mixed_core_coefficients(x: Setting) -> dict[str, float]:
     all_heads = replace(x, shape=replace(shape, heads=shape.heads * dies))
     coefficients = prompt_core_coefficients(all_heads, shape.layers)
     return {
-        name: value if name in LENGTHS else value / dies for name, value in coefficients.items()
+        field: value if field in LENGTHS else value / dies for field, value in coefficients.items()
     }
 
 

@@ -152,7 +152,7 @@ def _fields(kind: type[Record]) -> tuple[Field[Any], ...]:
 @cache
 def scale_indices(kind: Any, scale: Scale) -> NDArray[np.int64]:
     """Indices i8[N], in storage order, of a record's numbers that have this scale."""
-    return np.array([k for k, (c, _) in enumerate(walk(kind())) if c.scale == scale], np.int64)
+    return np.array([i for i, (c, _) in enumerate(walk(kind())) if c.scale == scale], np.int64)
 
 
 def row_of(whole: Record) -> Any:

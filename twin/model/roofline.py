@@ -260,8 +260,8 @@ def chip_of_tables(facts: Facts, chip: str, what: str = "operators") -> str:
 def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
     """Facts of a stack, or else of its base, in a table, by name of the fact that each replaces."""
     own_facts = facts.group(f"{table}.{stack}")
-    base = own_facts.get("base")
-    own_facts = {name: fact for name, fact in own_facts.items() if name not in ABOUT}
+    base = own_facts.get("base")  # a stack that this one builds on
+    own_facts = {fact_name: fact for fact_name, fact in own_facts.items() if fact_name not in ABOUT}
     return own_facts if base is None else stack_facts(facts, str(base.value), table) | own_facts
 
 
@@ -303,7 +303,7 @@ def facts_of_stack(facts: Facts, stack: str, chip: str) -> Facts:
         names = ", ".join([PLAIN, *facts.names("stacks")])
         raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {names}")
     own_facts, family = stack_facts(facts, stack), family_of(facts, chip)
-    other_families = {name.split(".")[1] for name in own_facts if name.startswith("operators.")}
+    other_families = {path.split(".")[1] for path in own_facts if path.startswith("operators.")}
     other_families |= {facts.word(f"stacks.{stack}.family", family)}
     other_families -= {family}
     if other_families:
@@ -312,7 +312,7 @@ def facts_of_stack(facts: Facts, stack: str, chip: str) -> Facts:
             f"nothing of {chip}: take {PLAIN}, or another supernode.chip"
         )
     return facts.replaced(
-        {name: replace(fact, unit=facts[name].unit) for name, fact in own_facts.items()}
+        {path: replace(fact, unit=facts[path].unit) for path, fact in own_facts.items()}
         | kernel_facts(facts, stack, chip)
     )
 
@@ -369,7 +369,7 @@ def load_machine(
         )
     prefix = f"operators.{family}"
     groups_path = f"{prefix}.choice_groups"
-    fitted = {name: fact.si for name, fact in facts.group("calibration").items()}
+    fitted = {constant: fact.si for constant, fact in facts.group("calibration").items()}
     fitted["kernel_gap"] = facts.si(f"{prefix}.kernel_gap", fitted["kernel_gap"])
     figures = {
         member.name: facts.si(f"{prefix}.{member.metadata['fact']}", member.metadata["without"])

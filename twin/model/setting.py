@@ -133,7 +133,7 @@ class Setting:
         return measured_s.get(f"{kind}{suffix}", 0.0) + indexer_s + self.mixing_s[0]
 
     def choice_s(self, operator: str) -> float:
-        """Seconds to choose experts beyond one kernel; operator: of the experts' product."""
+        """Seconds of choosing experts beyond those of one kernel; operator: of the experts."""
         return self.machine.choice_s if self._has_choice_kernels(operator) else 0.0
 
     def _has_choice_kernels(self, operator: str) -> bool:
@@ -199,7 +199,7 @@ class Setting:
 
     @property
     def split_dies(self) -> int:
-        """Number of dies that split the model's heads, of which each die has a share (`shape`)."""
+        """Number of dies among which the model's heads are split (`whole`, and a die's `shape`)."""
         return self.whole.heads // self.shape.heads
 
     @property
@@ -222,10 +222,10 @@ class Setting:
         if self.summing_network is None:
             return operator
         attention_kernels, weight_format = self.shape.kind.kernels, self.formats.expert
-        for name in ("fused", "fused_gqa"):
-            efficiency = self.machine.measured_efficiency(name, weight_format)
+        for fused_name in ("fused", "fused_gqa"):
+            efficiency = self.machine.measured_efficiency(fused_name, weight_format)
             if efficiency is not None and efficiency.serves in (ALL_MODELS, attention_kernels):
-                return name
+                return fused_name
         return operator
 
     @property
@@ -273,8 +273,9 @@ class Setting:
 
     @property
     def core_splits(self) -> list[tuple[Cores, Cores]]:
-        """Possible pairs (cores of decode's attention stream, of its MoE stream), which adjust to
-        the load (arXiv 2506.12708v2 section 4.2.3); empty if cores are not split."""
+        """Pairs (cores of decode's attention stream, cores of its MoE stream) from which an
+        iteration chooses by its load (arXiv 2506.12708v2 section 4.2.3); empty if cores are not
+        split."""
         name = f"operators.{self.machine.family}.attention_core_shares"
         core_shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
         return [(Cores(share, share), Cores(1.0 - share, 1.0 - share)) for share in core_shares]

@@ -147,8 +147,7 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
     guest_shape, experts_tp = stages.shape_on_die(x.whole, guest), guest.own.experts_tp
 
     def guest_experts(npus: int) -> tuple[stages.ExpertLayout, float]:
-        """(prefill's expert layout on `npus` NPUs; bytes of its expert weights that decode
-        lacks)."""
+        """(prefill's expert layout on `npus` NPUs; bytes of a die's experts that decode lacks)."""
         guest_layout = stages.expert_layout(
             guest_shape, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
         )

@@ -125,7 +125,7 @@ def split_dies(pool: Pool, shape: Shape) -> int:
 
 def weight_advice(pool: Pool, shape: Shape) -> tuple[str, ...]:
     """What to advise if the weights do not fit a die, as a tuple of one text; () for a model with
-    experts. Whether they fit is not looked at."""
+    experts. It does not check whether they fit."""
     if "experts" in shape.stages:
         return ()
     if pool.phase == "prefill" and pool.own.attention == "dp":

@@ -1,9 +1,9 @@
 """Time to first token under load: what merging prompts into batches does to those who wait. Prefill
-is a bulk-service queue: an instance that becomes free takes all that waits for it, up to its
-budget, and a batch takes longer the more it holds (Bailey, J. Roy. Stat. Soc. B 16, 1954; Chaudhry
-& Templeton, A First Course in Bulk Queues, 1983). No closed form has lengths that differ and a
-router that balances, so the queue's own recursion (Lindley, Proc. Camb. Phil. Soc. 48, 1952) is
-followed over a sample of the requests."""
+is a bulk-service queue: a free instance takes all that waits for it, up to its budget, and a batch
+takes longer the more it holds (Bailey, J. Roy. Stat. Soc. B 16, 1954; Chaudhry & Templeton, A First
+Course in Bulk Queues, 1983). With unequal lengths and a router there is no closed form, so the
+queue's own recursion (Lindley, Proc. Camb. Phil. Soc. 48, 1952) is followed over a sample of
+requests."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Prompts:
 
     def shuffled(self, times: int) -> Prompts:
         """`times` copies of the sample in one; requests and gaps of each are in another order."""
-        count, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
+        requests, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
         gaps_s = np.diff(self.arrival_s, append=self.arrival_s[-1] + mean_gap_s)
-        draws = np.arange(2 * times * count).reshape(2, times, count)
+        draws = np.arange(2 * times * requests).reshape(2, times, requests)
         orders, gap_orders = np.argsort(uniforms(SHUFFLED, draws), axis=-1, kind="stable")
         arrival_s = np.cumsum(gaps_s[gap_orders])
         tokens = (column[orders].ravel() for column in (self.fresh, self.cached))
@@ -149,10 +149,10 @@ def relative_variance_in_progress(lives: Lives, mean_requests: float, cv: float)
     mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized
     peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63, 1984)."""
     p_longer, mean_of_lesser, mean_life = 1.0, 0.0, 0.0
-    for life, share in sorted(lives):
-        mean_of_lesser += life * share * (2.0 * p_longer - share)
-        mean_life += life * share
-        p_longer -= share
+    for life, request_share in sorted(lives):
+        mean_of_lesser += life * request_share * (2.0 * p_longer - request_share)
+        mean_life += life * request_share
+        p_longer -= request_share
     return max(1.0 + (cv * cv - 1.0) * mean_of_lesser / mean_life, 0.0) / mean_requests
 
 

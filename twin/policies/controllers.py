@@ -75,7 +75,7 @@ def _count_for_pressure(pool: PoolSeen, pressure: float, rule: Rule) -> int:
 def pool_scaler(pressure: Callable[[PoolSeen], float]) -> Controller:
     """A controller that scales each pool by one of its measurements, `pressure` (1: its limit)."""
     return lambda seen, rule: tuple(
-        _count_for_pressure(p, pressure(p), rule) for p in seen.pools.values()
+        _count_for_pressure(pool, pressure(pool), rule) for pool in seen.pools.values()
     )
 
 
@@ -102,7 +102,7 @@ def rebalance(seen: Seen, rule: Rule) -> Wanted:
     pool_counts = zip(first_counts, last_counts, strict=True)
     splits = [(*counts, last) for counts, last in pool_counts if last >= rule.least]
     best_split = min(splits, key=lambda s: (worst_need(s), -npus(s), s), default=split_now)
-    is_larger = all(best >= now for best, now in zip(best_split, split_now, strict=True))
+    is_larger = all(best >= present for best, present in zip(best_split, split_now, strict=True))
     need_now = worst_need(split_now)
     is_better = need_now > 1.0 and worst_need(best_split) <= GAIN * need_now
     return best_split if is_larger or is_better else split_now

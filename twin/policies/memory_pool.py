@@ -310,9 +310,10 @@ def pin_blocks(
     of one rank or die. Absent blocks are stored there."""
     blocks_before = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        begin, length = chains.segment_first[segment], chains.segment_blocks[segment]
+        first_block, block_count = chains.segment_first[segment], chains.segment_blocks[segment]
         for block in range(
-            begin + max(first - blocks_before, 0), begin + max(min(length, end - blocks_before), 0)
+            first_block + max(first - blocks_before, 0),
+            first_block + max(min(block_count, end - blocks_before), 0),
         ):
             if prefix.users[cell, block] == 0:
                 if hbm.newer[cell, block] == ABSENT:
@@ -323,7 +324,7 @@ def pin_blocks(
                 hbm.newer[cell, block] = PINNED
             prefix.users[cell, block] += 1
             prefix.pins[cell] += 1
-        blocks_before += length
+        blocks_before += block_count
 
 
 @kernel

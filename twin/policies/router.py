@@ -140,8 +140,8 @@ def best_weighted(view: View, routed: int) -> int:
             longest_s, shortest_s = max(longest_s, wait_s[i]), min(shortest_s, wait_s[i])
     spread_s = max(longest_s - shortest_s, 1e-12)
     highest_score = -1.0
-    for k in range(instances):
-        i = (turn_instance + k) % instances
+    for offset in range(instances):
+        i = (turn_instance + offset) % instances
         if is_open[i]:
             score = weights[0] * (longest_s - wait_s[i]) / spread_s
             score += weights[1] * view.hit_share[i] + weights[2] * (1.0 - view.kv_used[i])

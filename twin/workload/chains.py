@@ -83,16 +83,16 @@ def extended_chains(
     """Chains extended to wanted[i] blocks (i8[n]): first by blocks of row next_row[i] (i8[n]),
     whose prompt contains row i's prompt and answer (EMPTY: no such row), then by new blocks.
     Returns (segment offset i8[n + 1], first i8[m], blocks i4[m], number of distinct ids)."""
-    rows = offset.size - 1
-    new_offset = np.zeros(rows + 1, np.int64)
-    segment_limit = first.size + rows
-    for row in range(rows):
+    row_count = offset.size - 1
+    new_offset = np.zeros(row_count + 1, np.int64)
+    segment_limit = first.size + row_count
+    for row in range(row_count):
         if next_row[row] != EMPTY:
             segment_limit += offset[next_row[row] + 1] - offset[next_row[row]]
     new_first = np.empty(segment_limit, np.int64)
     new_blocks = np.empty(segment_limit, np.int32)
     segment = 0
-    for row in range(rows):
+    for row in range(row_count):
         filled_blocks, last_id = 0, -1
         for old_segment in range(offset[row], offset[row + 1]):
             new_first[segment], new_blocks[segment] = first[old_segment], blocks[old_segment]

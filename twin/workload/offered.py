@@ -258,7 +258,7 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
     lru_caches = [OrderedDict[int, tuple[int, float]]() for _ in range(caches.count)]
     blocks_held, hit_tokens = [0] * caches.count, np.zeros(len(sample), np.int64)
     pieces, in_prompt = piece_chains.piece.tolist(), piece_chains.in_prompt.tolist()
-    piece_offset, sizes = piece_chains.offset.tolist(), piece_chains.blocks.tolist()
+    piece_offset, piece_blocks = piece_chains.offset.tolist(), piece_chains.blocks.tolist()
     # Clients of a closed loop have no times.
     touches_s = np.where(np.isfinite(sample.arrival_s), sample.arrival_s, 0.0).tolist()
     for request, tokens in enumerate(sample.input_tokens.tolist()):
@@ -269,12 +269,12 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
         for piece in prompt_pieces:
             held_blocks, touch_s = cache.get(piece, (0, now_s))
             hit_blocks += held_blocks if touch_s >= now_s - caches.ttl_s else 0
-            if held_blocks < sizes[piece] or touch_s < now_s - caches.ttl_s:
+            if held_blocks < piece_blocks[piece] or touch_s < now_s - caches.ttl_s:
                 break
         hit_tokens[request] = min(hit_blocks * block_tokens, tokens - 1)
         for piece in reversed([pieces[k] for k in piece_range] if answers else prompt_pieces):
-            blocks_held[cache_number] += sizes[piece] - cache.get(piece, (0, 0.0))[0]
-            cache[piece] = (sizes[piece], now_s)
+            blocks_held[cache_number] += piece_blocks[piece] - cache.get(piece, (0, 0.0))[0]
+            cache[piece] = (piece_blocks[piece], now_s)
             cache.move_to_end(piece)
         while blocks_held[cache_number] > caches.blocks:  # the oldest piece loses its last blocks
             piece, (held_blocks, touch_s) = cache.popitem(last=False)
@@ -287,7 +287,7 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
 
 
 def _seen_blocks(sample: Requests, answers: bool = False) -> np.ndarray:
-    """Number of blocks of each prompt in an earlier prompt (`answers`: or its answer), i8[n]."""
+    """Number of each prompt's blocks that an earlier prompt (answers: or its answer) has, i8[n]."""
     chains, requests = _chain_pieces(sample), len(sample)
     requests_of_pieces = np.repeat(np.arange(requests), np.diff(chains.offset))
     first_owners = np.full(chains.blocks.size, requests)
@@ -321,7 +321,7 @@ def _chain_pieces(sample: Requests) -> _Chains:
     edges = np.unique(np.concatenate((first, first + blocks, cut_ids)))
     begins, ends = np.searchsorted(edges, first), np.searchsorted(edges, first + blocks)
     pieces, offset = ranges(begins, ends - begins), np.concatenate(([0], np.cumsum(ends - begins)))
-    offset, sizes = offset[sample.segment_offset], np.diff(edges)
-    piece_end = np.cumsum(sizes[pieces])
+    offset, piece_blocks = offset[sample.segment_offset], np.diff(edges)
+    piece_end = np.cumsum(piece_blocks[pieces])
     in_prompt = piece_end <= np.repeat(prompt_end, np.diff(offset))
-    return _Chains(offset, pieces, in_prompt, sizes)
+    return _Chains(offset, pieces, in_prompt, piece_blocks)

@@ -45,8 +45,8 @@ def rate_factor_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: F
     elif profile.shape == "day":  # quietest at its ends, busiest in its middle
         level = 0.5 - 0.5 * apply(math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s)
     else:
-        day = profile.shape.removesuffix("_day")
-        day_curve = np.array(facts[f"days.{day}"].value, dtype=np.float64)
+        day_name = profile.shape.removesuffix("_day")
+        day_curve = np.array(facts[f"days.{day_name}"].value, dtype=np.float64)
         return _day_values(workload, t, day_curve) / day_curve.mean() * piece_factor
     return (profile.low + (profile.high - profile.low) * level) * piece_factor
 

@@ -85,8 +85,8 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
 def _index_among(chosen: np.ndarray, wanted: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:
     """Position of each wanted[i] in `chosen` (row numbers); NONE where `is_wanted` is false."""
     order = np.argsort(chosen, kind="stable")
-    index = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
-    return np.where(is_wanted, index, NONE)
+    position = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
+    return np.where(is_wanted, position, NONE)
 
 
 def _trace_chains(

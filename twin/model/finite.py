@@ -67,11 +67,8 @@ def queue_run(
         middle = 0.5 * (window.start + window.stop)
         running_requests = float(in_progress[window].mean())
         mean_age = middle - float(first_sum[window].mean()) / running_requests
-        mean_square = (
-            middle * middle
-            - 2.0 * middle * (middle - mean_age)
-            + float(square_sum[window].mean()) / running_requests
-        )
+        mean_square = middle * middle - 2.0 * middle * (middle - mean_age)
+        mean_square += float(square_sum[window].mean()) / running_requests
         held_tokens = Held(mean_age, float(np.sqrt(max(0.0, mean_square - mean_age * mean_age))))
         traffic = Traffic(prompt, 0.0, held=held_tokens)
         requests, context = rank_load(running_requests / role.ranks, role.ranks, traffic)

@@ -284,9 +284,8 @@ def delayed_prompts_by_rank(
     if not samples:  # next to none
         return [(1.0, no_tokens, no_tokens)], 0.0
     sample_rows = np.array(sorted(samples))
-    scale = (
-        passes * rate * prompt * np.array((1.0, pairs / tokens)) / sample_rows[:, 2:].sum(axis=0)
-    )
+    expected_sums = passes * rate * prompt * np.array((1.0, pairs / tokens))
+    scale = expected_sums / sample_rows[:, 2:].sum(axis=0)
     sample_rows *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
     sample_rows[:, 0] = np.minimum(sample_rows[:, 0], group_tokens)
     kinds = [(1.0 - len(samples) / passes, no_tokens, no_tokens)]

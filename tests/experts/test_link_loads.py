@@ -14,7 +14,7 @@ import pytest
 from tests.draws import some
 from twin import experts as x
 from twin.engine.contention.flows import shares_by_place
-from twin.engine.movement import relative_node_bytes
+from twin.engine.movement import relative_bytes
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware import demands
@@ -185,7 +185,7 @@ def test_bytes_at_nodes_are_those_of_the_graph_with_the_weights_of_every_die(see
     weights = x.die_load(popularity(seed), placed("eplb_groups", seed)[None])[0]
     even = demands.exchange_load(net, range(128))
     node = net.node[net.dies[:128]]
-    ends = relative_node_bytes(node, net.nodes, weights, part)
+    ends = relative_bytes(node, net.nodes, weights, part)
     places = [net.places[p] for p in even.places]
     factor = np.array([ends[p.direction == "out"][p.node] for p in places])
     share = shares_by_place(net, even, factor)
@@ -201,7 +201,7 @@ def test_bytes_at_nodes_are_those_of_the_graph_with_the_weights_of_every_die(see
 
 
 def test_where_all_dies_get_alike_bytes_are_those_of_the_even_exchange():
-    for each in relative_node_bytes(np.repeat(np.arange(8), 16), 8, np.full(128, 3.0), 0.4):
+    for each in relative_bytes(np.repeat(np.arange(8), 16), 8, np.full(128, 3.0), 0.4):
         assert each == pytest.approx(np.ones(8), rel=1e-12)
 
 

@@ -74,12 +74,12 @@ class Balance:
         """Enter changes of popularity and rebalancing decisions into the agenda."""
         scenario = self.setup.scenario
         if self.process.changes or self.process.topics > 1:
-            for k in range(1, REFRESHES):
-                self.agenda.add(scenario.horizon_s * k / REFRESHES, self.update_imbalance)
+            for i in range(1, REFRESHES):
+                self.agenda.add(scenario.horizon_s * i / REFRESHES, self.update_imbalance)
         if self.experts.shift_every_s > 0.0:
             shift_count = int(scenario.horizon_s / self.experts.shift_every_s)
-            for k in range(1, min(shift_count, 10 * REFRESHES) + 1):
-                self.agenda.add(k * self.experts.shift_every_s, self._log_shift)
+            for i in range(1, min(shift_count, 10 * REFRESHES) + 1):
+                self.agenda.add(i * self.experts.shift_every_s, self._log_shift)
         if self.rule.policy != "none":
             self.agenda.add(self.rule.interval_s, self._rebalance)
 

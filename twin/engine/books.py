@@ -78,8 +78,8 @@ def log_pass(
     world: World, column: int, begin_s: float, end_s: float, requests: int, tokens: float,
     operators: np.ndarray,
 ) -> None:  # fmt: skip
-    """Log a pass of instance `column` if it overlaps the watched span. operators f8[operators]:
-    seconds of each operator in the pass."""
+    """Log a pass of instance `column` (`requests` requests, 0: prefill; `tokens` tokens) if it
+    overlaps the watched span. operators f8[operators]: seconds of each operator in the pass."""
     log = world.log
     if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
         return
@@ -97,7 +97,7 @@ def log_pass(
 
 
 def record_busy(world: World, column: int, begin_s: float, end_s: float, sign: float) -> None:
-    """Add (sign 1) or subtract (-1) a span up to the horizon to instance `column`'s busy time."""
+    """Add (sign 1) or subtract (-1) a span, up to the horizon, to instance `column`'s busy time."""
     settings, record = world.settings, world.record
     if end_s <= begin_s:
         return

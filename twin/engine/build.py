@@ -42,8 +42,8 @@ def _sizes(
     pool_nodes = [setup.pool_nodes(pool_number) for pool_number in set(setup.pool_of)]
     server_count = max(map(len, pool_nodes), default=1)
     transfer_count = min(int(slots.sum()), request_count) + 1
-    sizes = vars(settings) | dict.fromkeys(("links", "crossings", "passes", "operators"), 0)
-    return sizes | {
+    known_sizes = vars(settings) | dict.fromkeys(("links", "crossings", "passes", "operators"), 0)
+    return known_sizes | {
         "requests": request_count,
         "made": request_count if settings.dynamic or settings.patient else 1,
         "gated": request_count if settings.gated else 1,
@@ -243,7 +243,7 @@ def admission_gate(setup: Setup, sizes: dict[str, int]) -> c.Gate:
 
 
 def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
-    """Number of the tenant of each session (i4[n]), i1[n], drawn by the tenants' traffic shares."""
+    """Draw each session's tenant (number, i1[n]) by the tenants' traffic shares; session i4[n]."""
     share_sums = np.cumsum([tenant.share for tenant in s.tenants] or [1.0])
     draws = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * share_sums[-1]
     return np.searchsorted(share_sums, draws, side="right").astype(np.int8)

@@ -26,7 +26,7 @@ def steps_in(horizon_s: float, step_s: float) -> int:
 
 @kernel
 def window_of(time_s: float, horizon_s: float, windows: int) -> int:
-    """Index of the window that holds a time; times at or past the horizon fall in the last."""
+    """Index of the window (of `windows` up to the horizon) that holds time_s; at most the last."""
     return min(int(time_s / horizon_s * windows), windows - 1)
 
 

@@ -18,7 +18,7 @@ from twin.policies.router import SEES_HITS
 
 @kernel
 def blocks_in_cell(world: World, cell: int, i: int) -> int:
-    """Number of first blocks of request i's prompt, without a gap, in prefix cache `cell`."""
+    """Number of leading blocks of request i's prompt that prefix cache `cell` holds."""
     return matched_blocks(world.hbm, world.hbm, False, cell, world.request, turn_of(world, i), 0)
 
 
@@ -129,12 +129,12 @@ def trim_cell(world: World, cell: int) -> None:
     settings, prefix, decode = world.settings, world.prefix, world.decode
     if not settings.in_hbm:
         return
-    used_tokens, kv_space = prefix.begun_tokens[cell], settings.prompt_kv_tokens
+    used_tokens, space_tokens = prefix.begun_tokens[cell], settings.prompt_kv_tokens
     if settings.colocated:
         used_tokens += decode.context[cell] + decode.requests[cell] * 0.5 * settings.page_tokens
-        kv_space = decode.kv_tokens[cell // settings.decode_ranks]
+        space_tokens = decode.kv_tokens[cell // settings.decode_ranks]
     used_tokens -= float(prefix.pins[cell] * settings.block_tokens)
-    evict_idle(world.hbm, prefix, cell, (kv_space - used_tokens) / settings.held_block_tokens)
+    evict_idle(world.hbm, prefix, cell, (space_tokens - used_tokens) / settings.held_block_tokens)
 
 
 @kernel

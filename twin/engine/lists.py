@@ -159,16 +159,16 @@ def index_of(items: np.ndarray, first: int, item: int) -> int:
 @kernel
 def fill(values: np.ndarray, value: float) -> None:
     """Set all elements of an array to one value."""
-    for k in range(values.size):
-        values[k] = value
+    for i in range(values.size):
+        values[i] = value
 
 
 @kernel
 def any_at_least(values: np.ndarray, least: float) -> bool:
     """Whether any element of an array is `least` or more."""
     is_any = False
-    for k in range(values.size):
-        is_any |= values[k] >= least
+    for i in range(values.size):
+        is_any |= values[i] >= least
     return is_any
 
 
@@ -177,11 +177,11 @@ def total(values: np.ndarray) -> float:
     """Sum of an array by four partial sums: a fixed order whose additions can run in parallel."""
     sum_0 = sum_1 = sum_2 = sum_3 = 0.0
     multiple_of_4 = values.size - values.size % 4
-    for k in range(0, multiple_of_4, 4):
-        sum_0 += values[k]
-        sum_1 += values[k + 1]
-        sum_2 += values[k + 2]
-        sum_3 += values[k + 3]
-    for k in range(multiple_of_4, values.size):
-        sum_0 += values[k]
+    for i in range(0, multiple_of_4, 4):
+        sum_0 += values[i]
+        sum_1 += values[i + 1]
+        sum_2 += values[i + 2]
+        sum_3 += values[i + 3]
+    for i in range(multiple_of_4, values.size):
+        sum_0 += values[i]
     return (sum_0 + sum_1) + (sum_2 + sum_3)

@@ -65,8 +65,7 @@ class ModelResult:
         return float(self.setup.fabric.npus_of(die for i in instances for die in i.die_of_rank))
 
     def mean_weights(self, windows: int) -> dict[str, np.ndarray]:
-        """Weights of this model in means over models, by name, f8[windows] each (number of
-        windows)."""
+        """Weights of this model, by name, in means over all models, f8[windows] each."""
         window_sums, requests = self.record.windows[:-1], self.tables["requests"]
         arrived_requests = requests[self.setup.at_start :]
         long_answers = requests.filter(pl.col("output_tokens") > 1)

@@ -34,8 +34,7 @@ INSTANCES = schema(
 
 
 def indexed_instances(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
-    """(index in the record, instance) of all instances; other roles follow the `prefills` prefill
-    rows."""
+    """(index in the record, instance) of all: prefill from 0 on, others from `prefills` on."""
     return [(i.index if i.role == "prefill" else prefills + i.index, i) for i in setup.instances]
 
 
@@ -118,7 +117,7 @@ def _place_columns(net: Network) -> list[pl.Series]:
 
 
 def _place_codes(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Index in WAYS, node, and sub-plane (0: none) of each row of `_place_columns`, i8 each."""
+    """By row of `_place_columns`: index in WAYS, node, sub-plane (0: none), i8 each."""
     plane, node, sub_plane, direction = (column.to_list() for column in _place_columns(net))
     way_codes = [WAYS.index(way) for way in zip(plane, direction, strict=True)]
     return np.array(way_codes), np.array(node), np.array([number or 0 for number in sub_plane])
@@ -139,16 +138,15 @@ def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
 
 
 def _epochs_with_ends(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
-    """Spans between two changes of the machine, each with its end (s)."""
+    """Epochs (without changes of the machine) before the horizon, each with its end (s)."""
     epochs = [epoch for epoch in machine.epochs if epoch.t_s < horizon_s]
     ends_s = [*(epoch.t_s for epoch in epochs[1:]), horizon_s]
     return list(zip(epochs, ends_s, strict=True))
 
 
 def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Uneven]:
-    """By role and number of each instance whose dies got uneven tokens: bytes of dispatch and
-    combine at each node divided by those of an even exchange. Instances that had another number of
-    dies in this epoch are left out."""
+    """Ratios of `relative_bytes` by (role, number) for instances whose dies received uneven numbers
+    of tokens, except for instances that had another number of dies in this epoch."""
     uneven_by_instance: dict[tuple[str, int], Uneven] = {}
     dies_by_seat = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     for k, instance in enumerate(machine.setup.instances):
@@ -159,14 +157,12 @@ def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
         if tokens_taken.size == len(dies_of_instance):
             node_of_die = epoch.fabric.node[epoch.fabric.dies[list(dies_of_instance)]]
             node_args = node_of_die, epoch.fabric.nodes, tokens_taken, dispatch_share
-            node_factors = relative_node_bytes(*node_args)
+            node_factors = relative_bytes(*node_args)
             uneven_by_instance[instance.role, instance.index] = node_factors
     return uneven_by_instance
 
 
-def relative_node_bytes(
-    node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched: float
-) -> Uneven:
+def relative_bytes(node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched: float) -> Uneven:
     """(bytes that enter each of `nodes` nodes, bytes that leave it), f8[nodes] each, divided by the
     bytes of an even exchange.
 
@@ -222,18 +218,18 @@ def links_table(setup: Setup, world: World, share_pieces: Sequence[Piece]) -> pl
         peak_bytes = float(window_bytes[:, plane_code].max())
         peak_ratio = peak_bytes / mean_bytes if mean_bytes > 0.0 else 0.0
         for direction in ("out", "in"):
-            for sub_plane, capacity in enumerate(capacities[plane].T):
+            for sub_plane, bytes_per_s in enumerate(capacities[plane].T):
                 node_bytes = bytes_by_way[plane, direction][:, sub_plane]
-                most_bytes = capacity * horizon_s
+                most_bytes = bytes_per_s * horizon_s
                 is_linked, no_use = most_bytes > 0.0, np.zeros_like(node_bytes)
                 mean_use = np.divide(node_bytes, most_bytes, out=no_use, where=is_linked)
                 # A batch that lasts for several windows is recorded in one: no link carries more
                 # than its capacity, so no window is fuller than full.
                 peak_use = np.minimum(mean_use * peak_ratio, np.maximum(mean_use, 1.0))
                 pieces.append(
-                    {"plane": plane, "node": np.arange(capacity.size), "direction": direction,
+                    {"plane": plane, "node": np.arange(bytes_per_s.size), "direction": direction,
                      "sub_plane": sub_plane if plane == "ub" else None, "bytes": node_bytes,
-                     "capacity_bytes_per_s": capacity, "utilisation_mean": mean_use,
+                     "capacity_bytes_per_s": bytes_per_s, "utilisation_mean": mean_use,
                      "utilisation_peak": peak_use}
                 )  # fmt: skip
     return stack_pieces(LINKS, pieces)
@@ -310,7 +306,7 @@ def _recorded_bytes(
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
-    """A row per window and instance: queue, batch, iteration time, imbalance, exchange slowdown."""
+    """A row per window and instance: queue, batch, iteration time, imbalance, slowdown, uptime."""
     world = machine.world
     window_sums = world.record.instances[:-1]
     window_count = window_sums.shape[0]

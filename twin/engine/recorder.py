@@ -71,7 +71,7 @@ def tables(
 
 
 def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
-    """Stamps (s) of the arrived requests, by column; NaN: not reached before the horizon."""
+    """Stamps (s) of the first `arrived` requests, by column; NaN: not reached by the horizon."""
     request, horizon_s = world.request, world.settings.horizon_s
     request.front_end_s[world.record.counters[w.FRONTED] :] = np.nan
     return {
@@ -112,16 +112,15 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
             "prefill_instance": _index_series(request.prefill_instance[:arrived]),
             "decode_instance": _index_series(rank_of_row // ranks_each),  # of no rank: -1
             "decode_rank": _index_series(np.where(rank_of_row < 0, -1, rank_of_row % ranks_each)),
-            "preemptions": request.preemptions[:arrived],
-            "retries": request.retries[:arrived],
+            "preemptions": request.preemptions[:arrived], "retries": request.retries[:arrived],
             "status": pl.Series(values=index_of_code[request.status[:arrived]]).cat.to(statuses),
             "reason": pl.Series(values=request.reason[:arrived].astype(np.uint8)).cat.to(reasons),
         }
-    )
+    )  # fmt: skip
 
 
 def client_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
-    """Series of each request's tenant, attempt and turn; [] without tenants and dynamic rows."""
+    """Columns, if the run has them, of requests' tenant, attempt, first sending, turns left."""
     settings, tenants = world.settings, setup.scenario.tenants
     turn_of_row = world.request.turn[:arrived] if settings.dynamic else np.arange(arrived)
     series = []
@@ -286,9 +285,8 @@ def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
         "ub": max(float(net.rates_out("ub")[net.dies].sum()), 1.0),  # as edited; 1: plane taken out
         "rdma": max(float(port_rates(net, "rdma").sum()), 1.0),
         "vpc": max(float(port_rates(net, "vpc").sum()), 1.0),
-        "hbm": hbm_bytes_per_s,
-        "cube": flops_per_s,
-    }
+        "hbm": hbm_bytes_per_s, "cube": flops_per_s,
+    }  # fmt: skip
 
 
 def operators_table(world: World) -> pl.DataFrame:
@@ -301,9 +299,9 @@ def operators_table(world: World) -> pl.DataFrame:
         ("prefill", PREFILL_COLUMNS, prefill_s, steady_row[w.PREFILL_BATCHES]),
     ):
         is_optional = [OPERATORS[name].optional for name in names]
-        shown = [k for k in range(len(names)) if times_s[k] > 0.0 or not is_optional[k]]
-        total_s = float(times_s[shown].sum())
-        for k in shown:
+        shown_indices = [k for k in range(len(names)) if times_s[k] > 0.0 or not is_optional[k]]
+        total_s = float(times_s[shown_indices].sum())
+        for k in shown_indices:
             time_share = float(times_s[k]) / total_s if total_s > 0 else 0.0
             pass_s = float(times_s[k] / pass_count) if pass_count > 0 else 0.0
             figures = float(times_s[k]), time_share, pass_s, float(pass_count)

@@ -76,7 +76,7 @@ class Source:
         return nic(self.setup.fabric, self.setup.first_die, self.d.kv_transfer_plane).latency_s
 
     def die_shares(self) -> tuple[float, float]:
-        """Shares of a request's KV, and of its state, that each die of a decode rank holds."""
+        """(share of a request's KV, share of its state) that each die of a decode rank holds."""
         decode_role = self.costs.decoding_role
         return (decode_role.die_kv, decode_role.die_state) if decode_role else (1.0, 1.0)
 
@@ -101,7 +101,7 @@ class Source:
         return self.d.mode == "disaggregated" and plane == self.setup.fabric.scale_up_plane
 
     def ssd_bytes_per_s(self) -> float:
-        """Bytes/s of SSD writes of one instance; all of them have at most half of the VPC plane."""
+        """Bytes/s of SSD writes of one instance; all together get half of the VPC plane's rate."""
         instances = self.setup.instances[: self.setup.declared]
         reader_count = max(sum(instance.role != "decode" for instance in instances), 1)
         return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / reader_count
@@ -179,10 +179,9 @@ class Settings(Columns):
         lambda f: 0.0 if f.colocated or not f.chunk_tokens else f.d.prefill.chunk_evening,
     )  # fmt: skip
     prompt_ranks = number(
-        int,
-        "Ranks that split a prompt.",
+        int, "Ranks that split a prompt.",
         lambda f: pools_by_role(f.s)[f.setup.roles[-1]].prompt_ranks,
-    )
+    )  # fmt: skip
     prompt_delay = from_scenario(int, "deployment.colocated.prompt_delay")
     receive_every = from_scenario(int, "deployment.colocated.receive_every")
     runs_ahead = number(int, "A pass is formed while one runs.", lambda f: f.costs.runs_ahead)

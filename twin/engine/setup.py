@@ -84,7 +84,7 @@ class Setup:
         return len(self.residents) if self.residents is not None else 0
 
     def dies_per_npu(self, role: str) -> int:
-        """Number of dies of an NPU of a pool."""
+        """Number of dies of an NPU of the pool with this role."""
         return self.costs.roles[role].chip.dies_per_npu
 
     @property
@@ -165,15 +165,15 @@ class Setup:
 
     @property
     def supernodes(self) -> int:
-        """Number of supernodes that a front router chooses from; 1 without one."""
+        """Number of supernodes that a front router chooses from; 1 without a front router."""
         return supernodes_apart(self.scenario) or 1
 
     def supernode_of(self, instance: Instance) -> int:
-        """Number of the supernode behind the front router that has an instance; 0 without one."""
+        """Number of the supernode in which an instance lies; 0 without a front router."""
         return self.supernode_at(instance.die_of_rank[0])
 
     def supernode_at(self, die: int) -> int:
-        """Number of the supernode behind the front router that has a die; 0 without one."""
+        """Number of the supernode in which a die (its number) lies; 0 without a front router."""
         node_number = int(self.fabric.node[self.fabric.dies[die]])
         return node_number // self.scenario.supernode.nodes if self.supernodes > 1 else 0
 
@@ -215,8 +215,8 @@ class Setup:
         front router those of supernode `row`), a local pool those of prefill instance `row`."""
         if self.scenario.memory_pool.scope == "shared":
             return self._lending_nodes(row)
-        own_nodes = self.fabric.nodes_of(self.of_role("prefill")[row].die_of_rank)
-        return tuple(sorted({*own_nodes} & {*self._lending_nodes(0, 1)}))
+        instance_nodes = self.fabric.nodes_of(self.of_role("prefill")[row].die_of_rank)
+        return tuple(sorted({*instance_nodes} & {*self._lending_nodes(0, 1)}))
 
     def _lending_nodes(self, supernode: int, apart: int = 0) -> tuple[int, ...]:
         """Nodes that lend DRAM in supernode number `supernode` of `apart` supernodes (0: as many as

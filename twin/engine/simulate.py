@@ -185,9 +185,9 @@ def run_models(
             model.agenda.run(next_step)
         next_steps = [step for model in models if (step := model.agenda.next_step()) is not None]
         stop_step = min(report_step, step_count, *next_steps)
-        for k in range(next_step, stop_step) if shares_links else (next_step,):
+        for first_step in range(next_step, stop_step) if shares_links else (next_step,):
             for model in models:
-                advance(model.world, k, k + 1 if shares_links else stop_step)
+                advance(model.world, first_step, first_step + 1 if shares_links else stop_step)
         next_step = stop_step
         if next_step >= report_step or next_step == step_count:
             report_step = next_step + report_steps

@@ -35,6 +35,7 @@ class _Model(PrimitiveModel):
     """Numba's data model of a group: one pointer to its block."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
+        """manager, kind: numba's manager of data models, and the group's numba type."""
         super().__init__(manager, kind, BLOCK)
 
 

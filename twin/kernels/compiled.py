@@ -169,6 +169,7 @@ def _use_digest_folders() -> None:
         """Numba's cache locator for our functions; the folder identifies the sources."""
 
         def __init__(self, py_file: str) -> None:
+            """py_file: path of the source whose compiled code is located."""
             self._py_file = py_file
 
         def get_cache_path(self) -> str:

@@ -18,6 +18,7 @@ class _WithoutEnvironment:
     """Code generator that does not store the kernel's globals in running code."""
 
     def __init__(self, codegen: Any) -> None:
+        """codegen: numba's code generator, which does all else."""
         self._codegen = codegen
 
     def __getattr__(self, name: str) -> Any:
@@ -32,6 +33,7 @@ class KernelLibrary(JITCodeLibrary):
     """Library of a kernel as LLVM text, neither optimised nor compiled to machine code."""
 
     def __init__(self, codegen: Any, name: str) -> None:
+        """codegen: numba's code generator; name: of the library."""
         super().__init__(codegen, name)
         self._linked: Any = None
 
@@ -114,6 +116,7 @@ class KernelCompiler(CompilerBase):
     library: type[JITCodeLibrary] = KernelLibrary
 
     def __init__(self, *args: Any) -> None:
+        """args: those of numba's compiler; its options are compared by value from here on."""
         super().__init__(*args)
         state: Any = self.state
         state.flags = KernelFlags(state.flags)

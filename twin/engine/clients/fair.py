@@ -52,7 +52,7 @@ def charge_prompt(world: World, i: int) -> None:
 
 @kernel
 def charge_tenant(world: World, t: int, tokens: float) -> None:
-    """Add served tokens, divided by its weight, to the counter of tenant t."""
+    """Add `tokens` served tokens, divided by the tenant's weight, to the counter of tenant t."""
     world.gate.served[t] += tokens / world.gate.weight[t]
 
 

@@ -103,35 +103,35 @@ def set_rates(state: Transfers) -> None:
     capacity, limited_parts = state.capacity, state.limited
     port_out, port_in = state.port_out, state.port_in
     growing_count = state.active[0]
-    for k in range(growing_count):
-        growing[k] = k
-        for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
+    for part in range(growing_count):
+        growing[part] = part
+        for way, port in ((OUT, port_out[part]), (IN, port_in[part])):
             rates_left[way, port], open_parts[way, port] = capacity[port], state.crossing[way, port]
     while growing_count > 0:
         for index in range(growing_count):
-            k = growing[index]
-            limited_parts[OUT, port_out[k]] = limited_parts[IN, port_in[k]] = 0
+            part = growing[index]
+            limited_parts[OUT, port_out[part]] = limited_parts[IN, port_in[part]] = 0
         for index in range(growing_count):
-            k = growing[index]
-            exit_port, entry_port = port_out[k], port_in[k]
+            part = growing[index]
+            exit_port, entry_port = port_out[part], port_in[part]
             share_out = rates_left[OUT, exit_port] / open_parts[OUT, exit_port]
             share_in = rates_left[IN, entry_port] / open_parts[IN, entry_port]
             limited_parts[OUT, exit_port] += share_out <= share_in
             limited_parts[IN, entry_port] += share_in <= share_out
-            bytes_per_s[k] = max(0.0, min(share_out, share_in))
+            bytes_per_s[part] = max(0.0, min(share_out, share_in))
         next_count = 0
         for index in range(growing_count):
-            k = growing[index]
-            exit_port, entry_port = port_out[k], port_in[k]
+            part = growing[index]
+            exit_port, entry_port = port_out[part], port_in[part]
             stops_out = limited_parts[OUT, exit_port] == open_parts[OUT, exit_port]
             stops_in = limited_parts[IN, entry_port] == open_parts[IN, entry_port]
             if not (stops_out or stops_in):
-                growing[index], growing[next_count] = growing[next_count], k
+                growing[index], growing[next_count] = growing[next_count], part
                 next_count += 1
         for index in range(next_count, growing_count):
-            k = growing[index]
-            for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
-                rates_left[way, port] -= bytes_per_s[k]
+            part = growing[index]
+            for way, port in ((OUT, port_out[part]), (IN, port_in[part])):
+                rates_left[way, port] -= bytes_per_s[part]
                 open_parts[way, port] -= 1
         growing_count = next_count
 
@@ -228,12 +228,12 @@ def remove_part(world: World, k: int) -> None:
     world.prefill.sending[source_instance(world, transfers.request[k])] -= 1
     transfers.crossing[OUT, transfers.port_out[k]] -= 1
     transfers.crossing[IN, transfers.port_in[k]] -= 1
-    last_row = transfers.active[0] - 1
+    last_part = transfers.active[0] - 1
     for index_column in (transfers.request, transfers.die, transfers.port_out, transfers.port_in):
-        index_column[k] = index_column[last_row]
+        index_column[k] = index_column[last_part]
     for amount_column in (transfers.left_bytes, transfers.rate):
-        amount_column[k] = amount_column[last_row]
-    transfers.active[0] = last_row
+        amount_column[k] = amount_column[last_part]
+    transfers.active[0] = last_part
 
 
 @kernel

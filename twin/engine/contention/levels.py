@@ -84,8 +84,8 @@ def leave_lists(flows: Traffic, f: int) -> None:
     for crossing in range(flows.start[f], flows.end[f]):
         link = flows.links[crossing]
         last_position = link_end[link] - 1
-        for j in range(index_of(owners, flows.link_start[link], f), last_position):
-            owners[j], owner_parts[j] = owners[j + 1], owner_parts[j + 1]
+        for i in range(index_of(owners, flows.link_start[link], f), last_position):
+            owners[i], owner_parts[i] = owners[i + 1], owner_parts[i + 1]
         link_end[link] = last_position
 
 

@@ -92,7 +92,7 @@ def drop_stream(world: World, v: int, now_s: float) -> None:
 
 @kernel
 def has_bytes(world: World, v: int, now_s: float) -> bool:
-    """Whether stream v has bytes left at a step's border; if it has ended, record the last."""
+    """Whether stream v has bytes left at time now_s; if it has ended, record its last bytes."""
     streams = world.streams
     if streams.left_bytes[v] <= 0.0 or streams.since_s[v] > now_s:
         return False
@@ -108,15 +108,15 @@ def update_rates(world: World, now_s: float) -> None:
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     stream_rates, flow_of_stream = streams.rate, streams.flow
-    alone_rate, flow_levels, is_active = flows.alone, flows.level, flows.active
+    full_rate, flow_levels, is_active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
     for index in range(streams.count[0]):
         stream = streams.busy[index]
         if left_bytes[stream] <= 0.0 or since_s[stream] > now_s:
             continue
         flow = flow_of_stream[stream]
-        bytes_per_s = alone_rate[flow] * flow_levels[flow] if is_active[flow] else 0.0
-        if alone_rate[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
+        bytes_per_s = full_rate[flow] * flow_levels[flow] if is_active[flow] else 0.0
+        if full_rate[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
             bytes_per_s = stream_rates[stream]
             if bytes_per_s <= 0.0:
                 left_bytes[stream] = 0.0
@@ -136,8 +136,8 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     rates, flow_of = streams.rate, streams.flow
-    alone_rate, level, link_loads = flows.alone, flows.level, flows.scratch
-    end_s = begin_s + amount / alone_rate[flow_of[v]]
+    alone_bytes_per_s, level, link_loads = flows.alone, flows.level, flows.scratch
+    end_s = begin_s + amount / alone_bytes_per_s[flow_of[v]]
     has_others = False
     for index in range(streams.count[0]):
         other = streams.busy[index]
@@ -147,7 +147,7 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
             if not has_others:
                 fill(link_loads, 0.0)
                 has_others = True
-            add_link_use(flows, flow_of[other], rates[other] / alone_rate[flow_of[other]])
+            add_link_use(flows, flow_of[other], rates[other] / alone_bytes_per_s[flow_of[other]])
     first_stream_flow, end_flow = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for index in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
         flow = flows.movers[index]
@@ -169,7 +169,7 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
 
 @kernel
 def add_link_use(flows: Traffic, f: int, level: float) -> None:
-    """Add the use of flow f at a level (share of its full rate) to the scratch of its links."""
+    """Add what flow f takes of its links at `level` (share of its full rate) to `scratch`."""
     link_loads, links, link_parts = flows.scratch, flows.links, flows.parts
     for crossing in range(flows.start[f], flows.end[f]):
         link_loads[links[crossing]] += link_parts[crossing] * level

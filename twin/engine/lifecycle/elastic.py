@@ -82,7 +82,7 @@ class Elastic:
         }
 
     def _measure_pools(self, t_s: float) -> None:
-        """Measure the pools at every interval; the controller gets the result when it has aged."""
+        """Measure the pools at each interval; the controller gets each result once it has aged."""
         self.agenda.add(t_s + self.rule.interval_s, self._measure_pools)
         columns_of_pool, starting_count = {}, {}
         for role, committed in zip(self.roles, self._committed_by_role(), strict=True):
@@ -165,12 +165,12 @@ class Elastic:
             self._calm_s[pool] = t_s + self.rule.cool_down_s
 
     def _begin_changes(
-        self, wanted: Wanted, t_s: float, is_calm: dict[Pool, bool], view: Seen | None, now: Wanted
+        self, wanted: Wanted, t_s: float, is_calm: dict[Pool, bool], view: Seen | None, goal: Wanted
     ) -> None:
-        """Begin changes to counts `now` by role, starts and role changes before stops. is_calm:
-        whether a pool's cool-down is over. view, wanted: what the controller saw and wanted, for
-        the table of decisions; view None: no row."""
-        lacking = {pool: n - self._committed_count(pool) for pool, n in self._targets(now).items()}
+        """Begin changes to the counts `goal` by role, starts and role changes before stops.
+        is_calm: whether a pool's cool-down is over. view, wanted: what the controller saw and
+        wanted, for the table of decisions; view None: no row."""
+        lacking = {pool: n - self._committed_count(pool) for pool, n in self._targets(goal).items()}
         start_count = stop_count = role_changes = 0
         why_not = ""
         for pool in self.pools:

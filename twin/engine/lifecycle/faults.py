@@ -110,7 +110,7 @@ def send_back_transfers(
 
 
 def send_back_prompts(world: World, p: int, now_s: float) -> None:
-    """Send back all requests of prefill instance p, with its batch."""
+    """Send back all requests that wait or compute at prefill instance p, and stop its batch."""
     prefill, following = world.prefill, world.request.following
     while (request_row := pop(prefill.batch, p, following)) != w.NONE:
         send_from_prefill(world, p, request_row, now_s)
@@ -131,7 +131,7 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
 
 
 def send_back_rank(world: World, rank: int, now_s: float) -> None:
-    """Send back every request on a lost decode rank or in transfer to it."""
+    """Send back all requests on a lost decode rank, in transfer to it or in prefill for it."""
     send_back_decoding(world, range(rank, rank + 1), now_s)
     if world.settings.has_prefill and not world.settings.colocated:
         send_back_transfers(world, now_s, ranks=(rank,))

@@ -91,8 +91,8 @@ class PoolMeter:
     def measure(
         self, instances: Mapping[str, Sequence[int]], starting: Mapping[str, int], t_s: float
     ) -> dict[str, Measured]:
-        """Measurement of each pool over its serving instances (by role: their rows); starting:
-        number of instances of each role that will serve within the lead time."""
+        """Measurement of each pool, by role, over its serving instances. instances: their rows by
+        role; starting: number of instances of each role that will serve within the lead time."""
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
         self._update_rates(span_s)
@@ -158,8 +158,8 @@ class PoolMeter:
         coming_tokens_per_s = mean_rates["tokens"] * fresh_share
         later_per_s = pool_tokens_per_s + starting * one_per_s  # when these serve
         # Prompt tokens in the queue when an instance that starts now serves.
-        excess_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_per_s)
-        backlog = max(0.0, fresh_share * queued_tokens + excess_per_s * self._lead_s)
+        excess_tokens_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_per_s)
+        backlog = max(0.0, fresh_share * queued_tokens + excess_tokens_per_s * self._lead_s)
         needed_now = self._rate["tokens"] * fresh_share / one_per_s
         needed = max(
             self._forecasts[0].forecast(t_s, needed_now, coming_tokens_per_s / one_per_s),
@@ -183,18 +183,18 @@ class PoolMeter:
         self._oldest += int(is_unfinished.argmax()) if is_unfinished.any() else is_unfinished.size
         return float((first_token_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 
-    def _measure_decode(self, at: np.ndarray, handed_on_per_s: float, t_s: float) -> Measured:
-        """Measurement of decode instances in rows `at`; handed_on_per_s: requests from prefill."""
+    def _measure_decode(self, rows: np.ndarray, handed_on_per_s: float, t_s: float) -> Measured:
+        """Measurement of decode instances in `rows`; handed_on_per_s: requests/s from prefill."""
         decode, counters = self.world.decode, self.world.record.counters
         waiting = int(counters[w.FRONTED]) + sum(int(counters[counter]) for counter in BACK)
         waiting -= int(counters[w.ROUTED] + counters[w.REJECTED_ROUTER] + counters[w.GIVEN_UP])
         waiting -= int(counters[w.CANCELLED_BY_CLIENT] - counters[w.LEFT_EARLY])
-        slots, taken = max(float(decode.room[at].sum()), 1.0), float(decode.taken[at].sum())
+        slots, taken = max(float(decode.room[rows].sum()), 1.0), float(decode.taken[rows].sum())
         ranks = self.world.settings.decode_ranks
-        kv_space = float(decode.kv_tokens[at].sum()) * ranks
-        context_tokens = float(decode.context.reshape(-1, ranks)[at].sum())
-        slot_share = float(decode.in_batch[at].sum()) / slots
-        busy_share = max(slot_share, context_tokens / max(kv_space, 1.0))
+        kv_space_tokens = float(decode.kv_tokens[rows].sum()) * ranks
+        context_tokens = float(decode.context.reshape(-1, ranks)[rows].sum())
+        slot_share = float(decode.in_batch[rows].sum()) / slots
+        busy_share = max(slot_share, context_tokens / max(kv_space_tokens, 1.0))
         iteration_s = self._rate["iteration_s"] / max(self._rate["iterations"], 1e-9)
         tpot_s = iteration_s / self._per_iteration
         decoding = float(decode.in_batch.sum())

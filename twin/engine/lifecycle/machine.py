@@ -215,26 +215,26 @@ class Machine:
             1.0 / min(link_rate / len(dies), copies_rate) for link_rate in reversed(bytes_per_s)
         ]
 
-    def _price_reads(self, at: int, costs: RoleCosts) -> None:
-        """Set the rate of reads from the memory pool and the seconds of prompts and hits of the
-        instance in row `at` of `Prefill`."""
+    def _price_reads(self, p: int, costs: RoleCosts) -> None:
+        """Set the rate of reads from the memory pool and the seconds of prompts and hits of
+        instance p, by its row of `Prefill`."""
         prefill, settings, world_costs = self.world.prefill, self.world.settings, self.world.costs
-        hot_table = world_costs.prefill_hot_tokens, world_costs.prefill_hot_factor[at]
+        hot_table = world_costs.prefill_hot_tokens, world_costs.prefill_hot_factor[p]
         if settings.colocated:
-            hot_table = world_costs.decode_hot_tokens, world_costs.decode_hot_factor[at]
+            hot_table = world_costs.decode_hot_tokens, world_costs.decode_hot_factor[p]
         mean_prompt = float(self.setup.requests.input_tokens[self.setup.at_start :].mean())
-        prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
-        read_flow = int(self.world.traffic.first[w.POOL_READ]) + at
+        prefill.read_bytes_per_token[p] = costs.fetch.bytes_per_token
+        read_flow = int(self.world.traffic.first[w.POOL_READ]) + p
         self.set_pace(read_flow, costs.fetch.copies_bytes_per_s)
-        prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
+        prefill.ahead_s_per_token[p] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
         batch_args = costs, float(settings.prefill_budget), mean_prompt, hot_table
-        prefill.recompute_s_per_token[at] = recompute_s_per_token(*batch_args)
+        prefill.recompute_s_per_token[p] = recompute_s_per_token(*batch_args)
         pass_s, token_s, pair_s = fit_batch_s(*batch_args)
-        prefill.pass_s[at], prefill.s_per_token[at] = pass_s, token_s
-        prefill.s_per_pair[at] = pair_s
+        prefill.pass_s[p], prefill.s_per_token[p] = pass_s, token_s
+        prefill.s_per_pair[p] = pair_s
         if not settings.colocated:
             tokens_per_die = float(settings.prefill_budget) / costs.dies
-            prefill.attention_s_per_token[at] = attention_s_per_token(costs.prefill, tokens_per_die)
+            prefill.attention_s_per_token[p] = attention_s_per_token(costs.prefill, tokens_per_die)
 
     def set_pace(self, flow: int, bytes_per_s: float) -> None:
         """Limit a flow (its number) to a maximum rate of its own, bytes/s."""
@@ -333,8 +333,8 @@ class Machine:
         """For the instance of the flow `swaps` set the node of each rank (that of its first die),
         and the bytes/s of copies between dies and memory: of all nodes and directions, and their
         mean."""
-        decoding = [k for k, seat in enumerate(self.setup.instances) if seat.role != "prefill"]
-        decoder = decoding[swaps.instance]
+        decoders = [k for k, seat in enumerate(self.setup.instances) if seat.role != "prefill"]
+        decoder = decoders[swaps.instance]
         dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(decoder)]
         node_index = np.searchsorted(swaps.nodes, self.fabric.node[self.fabric.dies[dies]])
         decode = self.world.decode

@@ -50,7 +50,7 @@ class Present:
         return instances[0].dies / self._setup.dies_per_npu(instances[0].role) if instances else 0.0
 
     def instances(self, windows: int) -> tuple[Counts, Counts]:
-        """Mean prefill and decode instances that can compute, f8[windows] or one number for all."""
+        """(mean prefill instances that can compute, decode ones), f8[windows] or one number."""
         prefill, decode = (self._mean_instances(windows, role, *COMPUTING) for role in DUTIES)
         return prefill, decode
 
@@ -106,9 +106,8 @@ class Present:
             )
         spans = self._elastic.life.spans
         starts = [span for span in spans if span.state == "process" and span.t_s < span.end_s]
-        return totals | {
-            "role_changes": float(self._elastic.role_changes), "starts": float(len(starts)),
-        }  # fmt: skip
+        role_changes = float(self._elastic.role_changes)
+        return totals | {"role_changes": role_changes, "starts": float(len(starts))}
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Tables `lives` and `decisions` (with their inputs); {} without elasticity."""

@@ -21,32 +21,32 @@ def advance_colocated(world: World, t1: float) -> None:
     """Advance every colocated instance to t1 (s)."""
     decode_state, instance, first_column = world.decode, world.instance, world.settings.prefills
     prefill = world.prefill
-    for number in range(decode_state.taken.size):
-        while instance.up[first_column + number]:
-            if prefill.reading[number]:
-                read_end_s = max(prefill.read_end_s[number], instance.ends_s[first_column + number])
+    for row in range(decode_state.taken.size):
+        while instance.up[first_column + row]:
+            if prefill.reading[row]:
+                read_end_s = max(prefill.read_end_s[row], instance.ends_s[first_column + row])
                 if read_end_s > t1:
                     break
-                launch_mixed(world, number, read_end_s)
+                launch_mixed(world, row, read_end_s)
             # Those whose KV is there from the start wait to join_batch, with or without a prompt.
             now_s = min(
-                decode.next_action_s(world, number, prefill.queue[number, w.HEAD]),
-                decode.next_action_s(world, number, decode_state.wait[number, w.HEAD]),
+                decode.next_action_s(world, row, prefill.queue[row, w.HEAD]),
+                decode.next_action_s(world, row, decode_state.wait[row, w.HEAD]),
             )
             if now_s > t1:
                 break
-            if instance.running[first_column + number]:
-                decode.end_iteration(world, number, now_s)
-                finish_chunks(world, number, now_s)
-            decode.admit_ready(world, number, now_s)  # who is there when the run begins
-            decode.make_room(world, number, now_s)
-            batch_tokens = form_batch(world, number, now_s)
-            instance.running[first_column + number] = 0
-            instance.ends_s[first_column + number] = now_s
-            if prefill.batch_reads[number] > 0.0:
-                pool.begin_reading(world, number, now_s)
-            elif decode_state.in_batch[number] > 0 or batch_tokens > 0:
-                launch_mixed(world, number, now_s)
+            if instance.running[first_column + row]:
+                decode.end_iteration(world, row, now_s)
+                finish_chunks(world, row, now_s)
+            decode.admit_ready(world, row, now_s)  # who is there when the run begins
+            decode.make_room(world, row, now_s)
+            batch_tokens = form_batch(world, row, now_s)
+            instance.running[first_column + row] = 0
+            instance.ends_s[first_column + row] = now_s
+            if prefill.batch_reads[row] > 0.0:
+                pool.begin_reading(world, row, now_s)
+            elif decode_state.in_batch[row] > 0 or batch_tokens > 0:
+                launch_mixed(world, row, now_s)
 
 
 @kernel

@@ -26,21 +26,21 @@ from twin.policies.batching import iterations_needed
 def advance_decode(world: World, t1: float) -> None:
     """Advance every decode instance to t1 (s): iterations end and begin at their exact times."""
     decode_state, instance, first_column = world.decode, world.instance, world.settings.prefills
-    for number in range(decode_state.taken.size):
-        while instance.up[first_column + number]:
-            first_waiting = decode_state.wait[number, w.HEAD]
-            now_s = next_action_s(world, number, first_waiting)
+    for decode_row in range(decode_state.taken.size):
+        while instance.up[first_column + decode_row]:
+            first_waiting = decode_state.wait[decode_row, w.HEAD]
+            now_s = next_action_s(world, decode_row, first_waiting)
             if now_s > t1:
                 break
-            if instance.running[first_column + number]:
-                end_iteration(world, number, now_s)
-            admit_ready(world, number, now_s)
-            make_room(world, number, now_s)
-            if decode_state.in_batch[number] > 0:
-                launch_decode(world, number, now_s)
+            if instance.running[first_column + decode_row]:
+                end_iteration(world, decode_row, now_s)
+            admit_ready(world, decode_row, now_s)
+            make_room(world, decode_row, now_s)
+            if decode_state.in_batch[decode_row] > 0:
+                launch_decode(world, decode_row, now_s)
             else:
-                instance.running[first_column + number] = 0
-                instance.ends_s[first_column + number] = now_s
+                instance.running[first_column + decode_row] = 0
+                instance.ends_s[first_column + decode_row] = now_s
 
 
 @kernel
@@ -252,13 +252,13 @@ def make_room(world: World, d: int, now_s: float) -> None:
     """Preempt requests on ranks of instance d until their KV fits; then evict idle blocks."""
     settings = world.settings
     context, requests = world.decode.context, world.decode.requests
-    half_page = 0.5 * settings.page_tokens
-    kv_space = world.decode.kv_tokens[d]
+    half_page_tokens = 0.5 * settings.page_tokens
+    kv_space_tokens = world.decode.kv_tokens[d]
     first_rank = d * settings.decode_ranks
     for rank in range(first_rank, first_rank + settings.decode_ranks):
         while requests[rank] > 0:
-            space_tokens = kv_space + in_hbm.shared_tokens(world, rank)
-            if context[rank] + requests[rank] * half_page <= space_tokens:
+            space_tokens = kv_space_tokens + in_hbm.shared_tokens(world, rank)
+            if context[rank] + requests[rank] * half_page_tokens <= space_tokens:
                 break
             preempt(world, d, rank, now_s)
         if settings.colocated:

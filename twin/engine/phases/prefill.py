@@ -24,10 +24,10 @@ def advance_prefill(world: World, t1: float) -> None:
     for p in range(prefill_state.queue.shape[0]):
         while instance.up[p]:
             if prefill_state.reading[p]:
-                read_s = max(prefill_state.read_end_s[p], instance.ends_s[p])
-                if read_s > t1:
+                read_end_s = max(prefill_state.read_end_s[p], instance.ends_s[p])
+                if read_end_s > t1:
                     break
-                compute_batch(world, p, read_s)
+                compute_batch(world, p, read_end_s)
             if instance.running[p]:
                 if instance.ends_s[p] > t1:
                     break

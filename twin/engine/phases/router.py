@@ -229,7 +229,7 @@ def unservable_reason(world: World, i: int) -> int:
 
 @kernel
 def place_request(world: World, i: int, now_s: float) -> bool:
-    """Reserve decode room and choose a prefill instance for request i; False: there is no room."""
+    """Reserve a decode rank and choose a prefill instance for request i; False: no room."""
     settings, request = world.settings, world.request
     first_row = settings.prompt_row
     is_open = world.instance.open[first_row : first_row + settings.prefills]
@@ -346,7 +346,7 @@ def update_queue_view(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def cached_tokens_at(world: World, p: int, i: int) -> tuple[int, int]:
-    """Cached tokens of request i's prompt for instance p, and how many of them are in its HBM."""
+    """(cached tokens of request i's prompt at instance p, how many of them are in its HBM)."""
     settings = world.settings
     hbm_blocks = int(expected_blocks(world, p, i))
     hit_blocks = hbm_blocks
@@ -360,7 +360,7 @@ def cached_tokens_at(world: World, p: int, i: int) -> tuple[int, int]:
 
 @kernel
 def misses_ttft(world: World, i: int, now_s: float) -> bool:
-    """Whether request i's first token would miss its limit at the instance it would get."""
+    """Whether request i would miss its TTFT limit at the instance that it would get now."""
     settings, request = world.settings, world.request
     if request.emitted[i] > 0 or not np.isnan(request.routed_s[i]):
         return False  # it has been let in

@@ -90,8 +90,8 @@ def log_pass(
     log.instance[log_row], log.requests[log_row], log.tokens[log_row] = column, requests, tokens
     log.begin_s[log_row], log.end_s[log_row], log.hot[log_row] = begin_s, end_s, w.NONE
     if requests == 0 or world.settings.colocated:  # it may have read of the memory pool
-        reader, streams = column % world.settings.prefills, world.streams
-        log.hot[log_row], log.held_s[log_row] = streams.hot[reader], streams.held_s[reader]
+        reader_row, streams = column % world.settings.prefills, world.streams
+        log.hot[log_row], log.held_s[log_row] = streams.hot[reader_row], streams.held_s[reader_row]
     for operator in range(operators.size):
         log.operators[log_row, operator] = operators[operator]
 

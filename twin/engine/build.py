@@ -205,7 +205,7 @@ def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:
 def heap_of_clients(setup: Setup, sizes: dict[str, int], settings: Settings) -> c.Loop:
     """Heap of the times (s) at which clients send by themselves: staggered clients of a closed
     loop, and in a dynamic run all turns that wait for no answer. A sorted row is a valid heap."""
-    heap, workload, requests = c.Loop(sizes), setup.scenario.workload, setup.requests
+    client_heap, workload, requests = c.Loop(sizes), setup.scenario.workload, setup.requests
     begin_s, turn_rows = np.zeros(0), np.zeros(0, np.int64)
     if settings.closed_loop:
         begin_s = first_turn_times_s(workload.concurrency, workload.ramp_s)
@@ -220,10 +220,10 @@ def heap_of_clients(setup: Setup, sizes: dict[str, int], settings: Settings) -> 
         if requests.waits_for is not None:
             turn_rows = turn_rows[requests.waits_for[turn_rows] < 0]
         begin_s, turn_rows = requests.arrival_s[turn_rows], turn_rows * ATTEMPTS
-    heap.due_s[: begin_s.size] = begin_s
-    heap.turn[: begin_s.size] = turn_rows
-    heap.size[0] = begin_s.size
-    return heap
+    client_heap.due_s[: begin_s.size] = begin_s
+    client_heap.turn[: begin_s.size] = turn_rows
+    client_heap.size[0] = begin_s.size
+    return client_heap
 
 
 def admission_gate(setup: Setup, sizes: dict[str, int]) -> c.Gate:

@@ -218,17 +218,17 @@ class Setup:
         instance_nodes = self.fabric.nodes_of(self.of_role("prefill")[row].die_of_rank)
         return tuple(sorted({*instance_nodes} & {*self._lending_nodes(0, 1)}))
 
-    def _lending_nodes(self, supernode: int, apart: int = 0) -> tuple[int, ...]:
-        """Nodes that lend DRAM in supernode number `supernode` of `apart` supernodes (0: as many as
+    def _lending_nodes(self, supernode: int, count: int = 0) -> tuple[int, ...]:
+        """Nodes that lend DRAM in supernode number `supernode` of `count` supernodes (0: as many as
         the front router has); all if there is only one. Equal arguments return one object."""
-        net, apart = self.fabric, apart or self.supernodes
+        net, count = self.fabric, count or self.supernodes
 
         def nodes() -> tuple[int, ...]:
             """Nodes that lend DRAM, in order, computed anew."""
             lenders, nodes_each = lending_nodes(net), self.scenario.supernode.nodes
-            return tuple(node for node in lenders if apart == 1 or node // nodes_each == supernode)
+            return tuple(node for node in lenders if count == 1 or node // nodes_each == supernode)
 
-        return net.once(("lending", apart, supernode), nodes)
+        return net.once(("lending", count, supernode), nodes)
 
     def tier_blocks(self, bytes_per_node: float) -> int:
         """Number of KV blocks of one memory pool in a tier of `bytes_per_node` bytes a node."""

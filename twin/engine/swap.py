@@ -69,8 +69,8 @@ def swap_in(world: World, d: int, rank: int) -> int:
         return w.NONE
     tokens = float(request.input_tokens[request_row] + request.emitted[request_row])
     used_tokens = decode.context[rank] + decode.reserved_tokens[rank] - decode.swapped_tokens[rank]
-    half_pages = 0.5 * settings.page_tokens * (decode.requests[rank] + 1)
-    used_tokens += half_pages - shared_tokens(world, rank)
+    half_pages_tokens = 0.5 * settings.page_tokens * (decode.requests[rank] + 1)
+    used_tokens += half_pages_tokens - shared_tokens(world, rank)
     most_tokens = settings.swap_share * decode.kv_tokens[d]
     if decode.requests[rank] > 0 and used_tokens + tokens > most_tokens:
         return w.NONE

@@ -75,11 +75,11 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
         seat = (decode_role, column - prefills) if is_decode else ("prefill", column)
         operator_names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
         times_s = zip(operator_names, log.operators[log_row].tolist(), strict=False)
-        server, reader = int(log.hot[log_row]), column % prefills
+        server_number, reader_row = int(log.hot[log_row]), column % prefills
         delay_and_node: tuple[float, int] | tuple[()] = ()
-        if server >= 0:
-            nodes = setup.pool_nodes(setup.pool_of[reader])
-            delay_and_node = float(log.held_s[log_row]), nodes[server]
+        if server_number >= 0:
+            nodes = setup.pool_nodes(setup.pool_of[reader_row])
+            delay_and_node = float(log.held_s[log_row]), nodes[server_number]
         passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[log_row]), float(log.end_s[log_row]), int(log.requests[log_row]),

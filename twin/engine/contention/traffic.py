@@ -49,10 +49,10 @@ def mark_active(world: World, now_s: float) -> None:
     flows, prefills, prompt_row = world.traffic, world.settings.prefills, world.settings.prompt_row
     # Into locals: each access through a reference costs.
     is_active, pace_bytes_per_s = flows.active, flows.pace
-    running, is_up, sending = world.instance.running, world.instance.up, world.prefill.sending
+    is_running, is_up, sending = world.instance.running, world.instance.up, world.prefill.sending
     first_exchange = flows.first[w.EXPERTS]
-    for column in range(running.size):
-        is_active[first_exchange + column] = running[column] and is_up[column]
+    for column in range(is_running.size):
+        is_active[first_exchange + column] = is_running[column] and is_up[column]
     for prefill_instance in range(prefills):
         is_active[flows.first[w.KV_HAND_OFF] + prefill_instance] = sending[prefill_instance] > 0
     first_swap = flows.first[w.SWAP] + prefills

@@ -174,24 +174,24 @@ class Incidents:
         failure. Its running iteration ends now."""
         detected_s = t_s + self.machine.setup.scenario.recovery.detection_s
         self.agenda.add(detected_s, self._void_if_superseded(k, partial(self._handle_detection, k)))
-        seat, column = self.machine.setup.instances[k], self.machine.column(k)
-        world, instance = self.machine.world, self.machine.world.instance
+        instance, column = self.machine.setup.instances[k], self.machine.column(k)
+        world, instances = self.machine.world, self.machine.world.instance
         if k in self.down:
             self.down[k].detail = why
             return
         self.down[k] = self._log_event(k, Kind.INSTANCE_DOWN, t_s, why)
         self.down[k].end_s = math.inf
         self.life.fail(k, t_s)
-        if instance.running[column]:
-            record_busy(world, column, t_s, instance.ends_s[column], -1.0)
-        if seat.role == "prefill":  # its batch goes on where it was, if its dies come back in time
+        if instances.running[column]:
+            record_busy(world, column, t_s, instances.ends_s[column], -1.0)
+        if instance.role == "prefill":  # its batch goes on if its dies come back in time
             return
-        if instance.running[column]:
-            end_iteration(world, seat.index, t_s)
-            instance.running[column] = 0
-            if seat.role == "colocated":
-                finish_chunks(world, seat.index, t_s)
-        instance.ends_s[column] = t_s
+        if instances.running[column]:
+            end_iteration(world, instance.index, t_s)
+            instances.running[column] = 0
+            if instance.role == "colocated":
+                finish_chunks(world, instance.index, t_s)
+        instances.ends_s[column] = t_s
 
     def _handle_detection(self, k: int, t_s: float) -> None:
         """Apply the recovery policy: remove requests and plan when instance k serves again. A
@@ -327,20 +327,20 @@ class Incidents:
     def _resume_instance(self, k: int, t_s: float) -> None:
         """Let instance k serve after a recovery; a prefill batch goes on where it was."""
         machine = self.machine
-        seat, column = machine.setup.instances[k], machine.column(k)
-        world, instance = machine.world, machine.world.instance
+        instance, column = machine.setup.instances[k], machine.column(k)
+        world, instances = machine.world, machine.world.instance
         event = self.down.pop(k)
         event.end_s = t_s
         self.hit[k].clear()
-        if seat.role != "decode" and world.prefill.reading[seat.index]:
-            world.prefill.begin_s[seat.index] += t_s - event.t_s  # so long it was not busy
-        if instance.running[column]:  # a batch of prefill goes on where it was
-            instance.ends_s[column] += t_s - event.t_s
-            record_busy(world, column, t_s, instance.ends_s[column], 1.0)
+        if instance.role != "decode" and world.prefill.reading[instance.index]:
+            world.prefill.begin_s[instance.index] += t_s - event.t_s  # so long it was not busy
+        if instances.running[column]:  # a batch of prefill goes on where it was
+            instances.ends_s[column] += t_s - event.t_s
+            record_busy(world, column, t_s, instances.ends_s[column], 1.0)
             no_operators = world.costs.prefill_operators[:0]
-            log_pass(world, column, t_s, instance.ends_s[column], 0, 0.0, no_operators)
+            log_pass(world, column, t_s, instances.ends_s[column], 0, 0.0, no_operators)
         else:
-            instance.ends_s[column] = t_s
+            instances.ends_s[column] = t_s
         self.life.recover(k, t_s)
         self._log_die_count(k, Kind.SHRUNK, t_s)
         machine.lay_flows(t_s)

@@ -156,9 +156,9 @@ class PoolMeter:
         speeds = speeds * self._reached
         pool_tokens_per_s, one_per_s = max(float(speeds[columns].sum()), 1e-9), float(speeds.max())
         coming_tokens_per_s = mean_rates["tokens"] * fresh_share
-        later_per_s = pool_tokens_per_s + starting * one_per_s  # when these serve
+        later_tokens_per_s = pool_tokens_per_s + starting * one_per_s  # when these serve
         # Prompt tokens in the queue when an instance that starts now serves.
-        excess_tokens_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_per_s)
+        excess_tokens_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_tokens_per_s)
         backlog = max(0.0, fresh_share * queued_tokens + excess_tokens_per_s * self._lead_s)
         needed_now = self._rate["tokens"] * fresh_share / one_per_s
         needed = max(
@@ -170,7 +170,8 @@ class PoolMeter:
             max(0.0, self._rate["computed"] / pool_tokens_per_s),
             self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed if self._foresees else math.nan,
         )  # fmt: skip
-        return measurement, mean_rates["requests"] * later_per_s / max(coming_tokens_per_s, 1e-9)
+        later_requests = mean_rates["requests"] * later_tokens_per_s
+        return measurement, later_requests / max(coming_tokens_per_s, 1e-9)
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
         """Mean TTFT (s) of first tokens in the span_s before t_s; 0 without one."""

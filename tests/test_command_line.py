@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.draws import some
 from tests.lab.searched import searched
 from tests.laws.advice import LITE
 from twin.commands import terminal
@@ -121,7 +122,7 @@ def test_a_run_that_the_disk_does_not_take_is_one_sentence(tmp_path):
     assert "quota or limit" in said and "parquet:" not in said and "refused" not in said
 
 
-@pytest.mark.parametrize("words", ["presets", "presets --json"])
+@pytest.mark.parametrize("words", some(["presets --json"], "presets"))
 def test_without_a_standard_output_nothing_breaks(words):
     done = subprocess.run(
         ["sh", "-c", f'exec "$0" -m twin {words} >&-', sys.executable],

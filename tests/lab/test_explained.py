@@ -204,11 +204,9 @@ def test_every_limit_has_its_words_and_its_change(short_of_servers, limits, name
     assert (change.named, changes_text(change.settings)) == (named, reads)
 
 
-@pytest.mark.parametrize(
-    ("limits", "named", "reads"),
-    some([LIMITS[1]], LIMITS[0], LIMITS[2]),
-)
-def test_a_limit_that_refuses_requests_is_named_and_removed(short_of_servers, limits, named, reads):
+@pytest.mark.parametrize("limit", some([LIMITS[1]], LIMITS[0], LIMITS[2]), ids=lambda x: x[1])
+def test_a_limit_that_refuses_requests_is_named_and_removed(short_of_servers, limit):
+    limits, named, reads = limit
     limited = with_overrides(short_of_servers, {"front_end.api_servers": 8} | limits)
     answer = explained(limited, load_facts())
     first = json.loads(answer.tables["causes"]["cause"][0])

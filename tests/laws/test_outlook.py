@@ -311,11 +311,11 @@ MANY_PREFILL = {"deployment.mode": "prefill_only", "deployment.prefill.instances
 
 
 @pytest.mark.parametrize(
-    ("preset", "fields"),
-    some([("quickstart", MANY_PREFILL), ("deepseek-service", {})], ("ub-mesh-8192", {})),
+    "case", some([("quickstart", MANY_PREFILL), ("deepseek-service", {})], ("ub-mesh-8192", {}))
 )
-def test_the_mean_wait_near_full_prefill_is_that_of_queues_that_have_filled(preset, fields):
+def test_the_mean_wait_near_full_prefill_is_that_of_queues_that_have_filled(case):
     """A full batch of each instance has more prompts than a short sample: 11,000 in a mesh."""
+    preset, fields = case
     judged = attainment(Priced(with_overrides(scenario_named(preset), fields), load_facts()))
     rate, copies = 0.9 * judged.max_rate, 320_000 // len(judged.prompts.fresh)
     all_waits_s = waits_s(judged.prompts.shuffled(copies), judged.pool, rate)
@@ -502,11 +502,12 @@ def test_a_prompt_goes_to_the_mixed_instance_that_begins_it_first(fields):
 
 
 @pytest.mark.parametrize(
-    ("preset", "rate"), some([("wires-torus", 50.0)], ("wires-dragonfly", 100.0))
+    "case", some([("wires-torus", 50.0)], ("wires-dragonfly", 100.0)), ids=lambda case: case[0]
 )
-def test_exchanges_that_share_links_prolong_tokens_as_in_a_run(preset, rate):
+def test_exchanges_that_share_links_prolong_tokens_as_in_a_run(case):
     """A formula without them is 20 % short, and so was a run by 30 % too long in which each of the
     others sends all the time."""
+    preset, rate = case
     settings = {"workload.rate_req_per_s": rate, "start": "steady", "horizon_s": 120.0,
                 "warmup_s": 60.0}  # fmt: skip
     scenario = with_overrides(scenario_named(preset), settings)

@@ -249,10 +249,10 @@ def _needs_more_seeds(low: _Load, missed: _Load) -> bool:
 def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]:
     """Low and high load between which the mean share within the SLO falls to `share` with 95 %
     probability, from all longer runs. The odds of a miss are logistic in the log of the load."""
-    log_loads = np.log([load.load for load in loads])
-    n_runs = np.array([len(load.shares) for load in loads])
-    met_sums = np.array([sum(load.shares) for load in loads])
-    miss_shares = 1.0 - np.concatenate([load.shares for load in loads])
+    log_loads = np.log([tried.load for tried in loads])
+    n_runs = np.array([len(tried.shares) for tried in loads])
+    met_sums = np.array([sum(tried.shares) for tried in loads])
+    miss_shares = 1.0 - np.concatenate([tried.shares for tried in loads])
     dispersion = float(miss_shares @ miss_shares / miss_shares.sum())  # variance over mean
     log_grid = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
     steepness = np.geomspace(*FALLS, 25)[:, None, None]

@@ -49,7 +49,7 @@ CAUSES: dict[str, Cause] = {}
 def cause(
     key: str, label: str, advice: str, kind: int = CAUSE
 ) -> Callable[[Callable[[View], Changes]], Callable[[View], Changes]]:
-    """Decorator that registers a function as the one that proposes changes against a cause."""
+    """Decorator that registers the function that proposes changes against a cause, as `Cause`."""
 
     def register(propose: Callable[[View], Changes]) -> Callable[[View], Changes]:
         """Register a function that proposes changes under the cause's key; returns it unchanged."""
@@ -227,8 +227,8 @@ def propose_even_experts(v: View) -> Changes:
                      promise=BALANCED * v.uneven)  # fmt: skip
     if experts.balancing.policy != "none":
         half_s = 0.5 * experts.balancing.interval_s
-        for field, value in (("swap", "background"), ("interval_s", half_s)):
-            yield Change({f"{path}.balancing.{field}": value}, promise=0.5 * BALANCED * v.uneven)
+        for field, setting in (("swap", "background"), ("interval_s", half_s)):
+            yield Change({f"{path}.balancing.{field}": setting}, promise=0.5 * BALANCED * v.uneven)
 
 
 @cause("router", "Choice of the prefill instance", "Let another router choose the instance.")
@@ -290,10 +290,10 @@ def propose_plane_rates(v: View) -> Changes:
         return
     if supernode.scale_up == "node":
         yield Change({"supernode.scale_up": "supernode"})
-    names = ("ub_link_gb_per_s", "sub_planes", "l1_uplinks", "rdma_gb_per_s_per_npu",
+    rate_names = ("ub_link_gb_per_s", "sub_planes", "l1_uplinks", "rdma_gb_per_s_per_npu",
              "vpc_gb_per_s_per_node")  # fmt: skip
     sold_values = as_sold(supernode.machine, v.facts)
-    paths = [f"supernode.{name}" for name in names]
+    paths = [f"supernode.{name}" for name in rate_names]
     lower_paths = [path for path in paths if value_of(v.scenario, path) < sold_values[path]]
     if lower_paths:
         fixes = {path: sold_values[path] for path in lower_paths}
@@ -397,10 +397,10 @@ def propose_fewer_supernodes(v: View) -> Changes:
     machine = v.scenario.supernode
     if machine.imported or machine.supernodes == 1:
         return
-    for role, (count, npus) in v.role_npus.items():
+    for role, (instances, npus) in v.role_npus.items():
         for divisor in (2, 4):
             if role != "prefill" and npus % divisor == 0:
-                yield Change({f"deployment.{role}.instances": count * divisor,
+                yield Change({f"deployment.{role}.instances": instances * divisor,
                               f"deployment.{role}.npus_per_instance": npus // divisor})  # fmt: skip
     settings = {"supernode.supernodes": 1, "supernode.nodes": machine.nodes * machine.supernodes}
     yield Change(settings, doable=False, named=f"{machine.supernodes} supernodes")

@@ -118,13 +118,13 @@ def explain(
     even_summary = runs.summaries.get(with_overrides(short, EVEN))
     if even_summary:
         view = replace(view, uneven=run_score(base_summary, even_summary, short))
-    limit = capacity(short, facts, runs.summary_of)
-    causes = rank_causes(_confirmed_causes(runs, view, limit))
+    slo_capacity = capacity(short, facts, runs.summary_of)
+    causes = rank_causes(_confirmed_causes(runs, view, slo_capacity))
     run_view = View(scenario, facts, summary, view.full, view.operators)
-    verdict_text = verdict(run_view, limit, causes)
+    verdict_text = verdict(run_view, slo_capacity, causes)
     run_count = len(runs.summaries)
     return Explanation(
-        scenario, summary, verdict_text, run_view.meets_slo, limit, causes, pieces, run_count
+        scenario, summary, verdict_text, run_view.meets_slo, slo_capacity, causes, pieces, run_count
     )
 
 
@@ -132,8 +132,8 @@ def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]
     """At most CONFIRMED causes against which a change helps on every seed; limit: the capacity."""
     scenario = view.scenario
     options = _promising_options(view)
-    path, load = load_of(scenario)
-    if not view.meets_slo and 0.0 < limit.low < load:
+    path, load_now = load_of(scenario)
+    if not view.meets_slo and 0.0 < limit.low < load_now:
         lower_load = Change({path: load_of(with_load(scenario, limit.low))[1]})
         options.append(Option(math.inf, LOAD, lower_load))
     options_by_cause: dict[str, list[Option]] = {}
@@ -214,11 +214,11 @@ def _smaller_steps(
 ) -> list[tuple[int, Option]]:
     """Options with smaller steps than those in `helpful` that still meet the SLO, so that no more
     is added than needed; both are pairs of the index among candidates and the option."""
-    smaller_pairs, seen_indices = [], {k for k, _ in helpful}
-    for k, option in helpful:
+    smaller_pairs, seen_indices = [], {index for index, _ in helpful}
+    for index, option in helpful:
         if not (option.change.doable and _meets_slo(runs, view, option.change)):
             continue
-        for j in range(k):
+        for j in range(index):
             smaller = candidates[j]
             is_smaller = smaller.change.settings.keys() == option.change.settings.keys()
             is_smaller = is_smaller and smaller.cause is option.cause
@@ -346,7 +346,7 @@ def simulate(
     answer = explain(scenario, facts, trace, counts, note_runs)
     tables = {"causes": causes_table(answer.causes), "waterfall": waterfall_table(answer.waterfall)}
     shown_keys = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
-    summary: Figures = {key: answer.summary.get(key) for key in shown_keys} | {
+    summary: Figures = {figure: answer.summary.get(figure) for figure in shown_keys} | {
         "verdict": answer.verdict, "holds": int(answer.holds),
         "headroom_factor": answer.capacity.low / load_of(answer.scenario)[1],
         "headroom_bounded": int(math.isfinite(answer.capacity.high)),
@@ -371,9 +371,9 @@ def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
     cause_texts = []
     for measured in causes:
         gains = {"removal": measured.removal, "suggestion": measured.suggestion}
-        cause_json = {name: getattr(measured.cause, name) for name in ("key", "label", "advice")}
+        cause_json = {field: getattr(measured.cause, field) for field in ("key", "label", "advice")}
         cause_json |= {"named": measured.named, "score": measured.score}
-        cause_json |= {name: asdict(gain) for name, gain in gains.items() if gain is not None}
+        cause_json |= {field: asdict(gain) for field, gain in gains.items() if gain is not None}
         cause_texts.append(json.dumps(cause_json, sort_keys=True))
     return pl.DataFrame({"cause": cause_texts}, schema={"cause": pl.String})
 
@@ -383,5 +383,5 @@ def as_json(
 ) -> dict[str, Any]:
     """A stored explanation as one object: summary, seconds by piece of the waterfall, causes."""
     pieces = dict(zip(waterfall["piece"], waterfall["seconds"], strict=True))
-    cause_rows = [json.loads(text) for text in causes["cause"]]
+    cause_rows = [json.loads(cause_text) for cause_text in causes["cause"]]
     return {**summary, "waterfall_s": pieces, "causes": cause_rows}

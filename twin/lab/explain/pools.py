@@ -61,11 +61,11 @@ def _propose_cores(v: View, *factors: float) -> Changes:
 
 def _propose_decode(v: View) -> Changes:
     """Propose more or larger decode instances, on idle NPUs or instead of prefill instances."""
-    count, npus = v.role_npus["decode"]
+    instances_now, npus = v.role_npus["decode"]
     for added_count in _doubling_counts(v.free_npus // npus):
-        yield Change({"deployment.decode.instances": count + added_count})
+        yield Change({"deployment.decode.instances": instances_now + added_count})
     node_npus = v.scenario.supernode.npus_per_node
-    for added_nodes in _doubling_counts(v.free_npus // count // node_npus):
+    for added_nodes in _doubling_counts(v.free_npus // instances_now // node_npus):
         yield Change({"deployment.decode.npus_per_instance": npus + added_nodes * node_npus})
     if v.scenario.deployment.mode == "disaggregated":
         prefill_count, _ = v.role_npus["prefill"]
@@ -76,7 +76,7 @@ def _propose_decode(v: View) -> Changes:
 
 def _doubling_counts(limit: int) -> list[int]:
     """Counts 1, 2, 4, ... up to `limit`, and `limit` itself."""
-    return sorted({*(1 << k for k in range(limit.bit_length())), limit} - {0})
+    return sorted({*(1 << exponent for exponent in range(limit.bit_length())), limit} - {0})
 
 
 def _propose_split(v: View, prefills: Iterable[int]) -> Changes:
@@ -106,9 +106,9 @@ def propose_colocated_instances(v: View) -> Changes:
     """Propose more colocated instances on idle NPUs."""
     if "colocated" not in v.role_npus or (v.meets_slo and max(v.ttft_ratio, v.tpot_ratio) < CLOSE):
         return
-    count, npus = v.role_npus["colocated"]
+    instances, npus = v.role_npus["colocated"]
     for added_count in _doubling_counts(v.free_npus // npus):
-        yield Change({"deployment.colocated.instances": count + added_count})
+        yield Change({"deployment.colocated.instances": instances + added_count})
 
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")

@@ -208,7 +208,7 @@ def _metric_gain(
     """(weight against other metrics, metric, mean before, mean after, least improvement), of a
     change over (before, after) pairs of runs; None unless the metric clearly improves."""
     pair_values = [[metric_value(metric, summary, s) for summary in pair] for pair in pairs]
-    if any(value is None for pair in pair_values for value in pair):
+    if any(figure is None for pair in pair_values for figure in pair):
         return None
     before, after = np.array(pair_values, float).T
     better_sign = 1.0 if METRICS[metric].better == "higher" else -1.0
@@ -232,9 +232,9 @@ def _metric_gain(
 
 def metric_value(metric: str, summary: Summary, s: Scenario) -> float | None:
     """A metric of a run (SI); without served requests SLO attainment is 0, TTFT the horizon."""
-    value = summary.get(metric)
-    if value is not None:
-        return float(value)
+    figure = summary.get(metric)
+    if figure is not None:
+        return float(figure)
     if metric == "slo_attainment":
         return 0.0
     return s.horizon_s if metric.startswith("ttft") else None

@@ -26,7 +26,7 @@ def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dic
     if costs.decode_role is not None:
         ranks = tables["ranks"].filter(pl.col("role") == "decode")
         column_names = ("requests_mean", "context_tokens_mean")
-        requests, context_tokens = (_mean(ranks[name].fill_null(0.0)) for name in column_names)
+        requests, context_tokens = (_mean(ranks[column].fill_null(0.0)) for column in column_names)
         load = _hottest_load(tables, "decode")
         timelines["decode"] = decode_timeline(costs.decode, requests, context_tokens, load, load)
     if costs.prefill_role is not None:

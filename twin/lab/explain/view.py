@@ -94,7 +94,7 @@ class View:
     @property
     def role_npus(self) -> dict[str, tuple[int, int]]:
         """(number of instances, NPUs of each) by role of the pool."""
-        return {role: (count, npus) for role, count, npus in pools(self.scenario)}
+        return {role: (instances, npus) for role, instances, npus in pools(self.scenario)}
 
     @property
     def sustained_per_s(self) -> dict[str, float]:
@@ -114,7 +114,7 @@ def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
     waited_s = {}
     for stage, *columns in TTFT_PARTS:
         times_s = [requests[column].cast(pl.Float64).to_numpy() for column in columns]
-        has_begun, has_ended = (np.isfinite(values) for values in times_s)
+        has_begun, has_ended = (np.isfinite(stage_times_s) for stage_times_s in times_s)
         waited_s[stage] = float((horizon_s - times_s[0][has_begun & ~has_ended]).sum())
     return waited_s
 

@@ -77,10 +77,10 @@ def _mean_stage_s(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
     finished = requests.filter(pl.col("finish_s") >= warmup_s)
     if not finished.height:
         return None
-    stamps = finished.select(pl.col(name).cast(pl.Float64) for name in STAMPS).to_numpy().copy()
-    for k in range(1, stamps.shape[1] - 1):
-        is_missing = ~np.isfinite(stamps[:, k])
-        stamps[is_missing, k] = stamps[is_missing, k - 1]
+    stamps = finished.select(pl.col(stamp).cast(pl.Float64) for stamp in STAMPS).to_numpy().copy()
+    for stamp_index in range(1, stamps.shape[1] - 1):
+        is_missing = ~np.isfinite(stamps[:, stamp_index])
+        stamps[is_missing, stamp_index] = stamps[is_missing, stamp_index - 1]
     return np.asarray(np.diff(stamps, axis=1).mean(axis=0))
 
 
@@ -126,7 +126,7 @@ def operator_seconds(
 
 def layer_shares(timeline: Timeline) -> list[tuple[str, str, float]]:
     """(stream, operator, share of a layer's time) of both streams; each ends with its idle time."""
-    rows = []
+    stream_rows = []
     for stream_number, stream in enumerate(timeline.streams):
         share_by_operator: dict[str, float] = {}
         for piece in timeline.pieces:
@@ -136,10 +136,10 @@ def layer_shares(timeline: Timeline) -> list[tuple[str, str, float]]:
                     layer_share = seconds / piece_s * (piece.high - piece.low)
                     share_by_operator[operator] = share_by_operator.get(operator, 0.0) + layer_share
         share_by_operator[SLACK] = max(0.0, 1.0 - sum(share_by_operator.values()))
-        rows += [
+        stream_rows += [
             (stream, operator, layer_share) for operator, layer_share in share_by_operator.items()
         ]
-    return rows
+    return stream_rows
 
 
 def piece_of(operator: str) -> str:

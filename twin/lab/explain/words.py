@@ -30,7 +30,7 @@ def changes_text(settings: Mapping[str, Any], before: Scenario | None = None) ->
     >>> changes_text({"deployment.prefill.instances": 10})
     'Prefill instances 10'
     """
-    return ", ".join(_field_text(path, value, before) for path, value in settings.items())
+    return ", ".join(_field_text(path, new_value, before) for path, new_value in settings.items())
 
 
 def _field_text(path: str, value: Any, before: Scenario | None) -> str:

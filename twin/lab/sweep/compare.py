@@ -75,8 +75,8 @@ class MetricRow:
         pairs = zip(self.ratios, self.verdicts, strict=True)
         changes = ["" if r is None or v == "same" else f"{100 * (r - 1):+.1f} %" for r, v in pairs]
         return [
-            f"{as_text(self.name, value)}  {self.pair_text(run) or change}".rstrip()
-            for run, (value, change) in enumerate(zip(self.values, changes, strict=True))
+            f"{as_text(self.name, figure)}  {self.pair_text(run) or change}".rstrip()
+            for run, (figure, change) in enumerate(zip(self.values, changes, strict=True))
         ]
 
 
@@ -154,14 +154,14 @@ def check_run_count(run_count: int) -> None:
 
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     """Row of a figure (key `name`) of every run against the run with the index `baseline`."""
-    numbers = [float(value) if is_number(value) else None for value in values]
+    numbers = [float(figure) if is_number(figure) else None for figure in values]
     base_value = numbers[baseline]
     metric = metric_of(name)
     return MetricRow(
         name, "" if metric.kind == "share" else metric.unit, metric.better, tuple(numbers),
         tuple(None if base_value is None or v is None else v - base_value for v in numbers),
         tuple(None if not base_value or v is None else v / base_value for v in numbers),
-        tuple(_verdict(name, value, base_value) for value in numbers),
+        tuple(_verdict(name, figure, base_value) for figure in numbers),
     )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ LEAST, SURE = 3, 0.95  # pairs of an interval, and how likely it holds the mean 
 def reseed(
     scenarios: Sequence[Scenario], baseline: int, count: int = SEEDS
 ) -> list[list[Scenario]]:
-    """Each scenario with `count` seeds: that of the baseline (an index) and those that follow."""
+    """For each scenario `count` copies: with the seed of scenario `baseline` and the next ones."""
     first_seed = scenarios[baseline].seed
     return [[with_overrides(s, {"seed": first_seed + k}) for k in range(count)] for s in scenarios]
 
@@ -254,11 +254,11 @@ def with_pairs(
 
 
 def mean_difference(pairs: Sequence[tuple[float, float]]) -> Paired:
-    """Mean difference of (value, baseline) pairs with its interval, by Student's t."""
+    """Mean difference of (value, baseline) pairs with its 95 % interval, by Student's t."""
     from scipy.special import stdtrit  # a seventh of the imports of `twin run`, which has no pairs
 
-    differences = [value - base for value, base in pairs]
+    differences = [value - base_value for value, base_value in pairs]
     error_of_mean = statistics.stdev(differences) / math.sqrt(len(pairs))
     half_width = float(stdtrit(len(pairs) - 1, 0.5 + 0.5 * SURE)) * error_of_mean
-    base_mean = statistics.fmean(base for _, base in pairs)
+    base_mean = statistics.fmean(base_value for _, base_value in pairs)
     return Paired(len(pairs), base_mean, statistics.fmean(differences), half_width)

@@ -51,7 +51,7 @@ class Axis:
     @property
     def text(self) -> str:
         """The axis as text that `parse_axis` reads."""
-        return f"{self.path}={','.join(_value_text(value) for value in self.values)}"
+        return f"{self.path}={','.join(_value_text(axis_value) for axis_value in self.values)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _usage_sentence(path: str) -> str:
 
 
 def _read_value(path: str, word: str) -> Any:
-    """A field's value from a word; raises SpecError if a number is needed and it is none."""
+    """A field's value from a word; raises SpecError for a word that is no number but must be."""
     field = field_info(path)
     field_type = field.kind if field else str
     if field_type is bool:
@@ -175,12 +175,12 @@ def points(
 def _rename(point_scenario: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
     """The scenario of a point, named after the values that differ from the sweep's scenario."""
     change_texts = [
-        f"{axis.label} {axis.text_of(value)}"
+        f"{axis.label} {axis.text_of(point_value)}"
         for axis in axes
-        if (value := value_of(point_scenario, axis.path)) != value_of(origin, axis.path)
+        if (point_value := value_of(point_scenario, axis.path)) != value_of(origin, axis.path)
     ]
-    name = " · ".join([origin.name, *change_texts])[:80]
-    return point_scenario.model_copy(update={"name": name})
+    new_name = " · ".join([origin.name, *change_texts])[:80]
+    return point_scenario.model_copy(update={"name": new_name})
 
 
 def run_points(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | None]:
@@ -188,10 +188,10 @@ def run_points(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | Non
     without a scenario. Raises StoreError."""
     run_ids = [runner.submit(point.scenario) if point.scenario else None for point in points]
     for run_id in run_ids:
-        row = None
-        while run_id is not None and row is None:
-            row = runner.wait_for(run_id, 5.0)
-        yield row
+        ended_row = None
+        while run_id is not None and ended_row is None:
+            ended_row = runner.wait_for(run_id, 5.0)
+        yield ended_row
 
 
 def broken_limits(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
@@ -204,7 +204,7 @@ def broken_limits(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Met
     limits_broken = [
         (metric, limit)
         for metric, limit in metric_limits
-        if (value := summary.get(metric.key)) is not None and value > limit
+        if (figure := summary.get(metric.key)) is not None and figure > limit
     ]
     p99_decides = has_one_slo(scenario) and required_share >= P99
     return limits_broken if p99_decides and limits_broken else [(METRICS[ATTAINED], required_share)]
@@ -240,9 +240,9 @@ def conclusion(
     index_before = change_indices[0]  # of the last value before the first change
     next_index = next(i for i in known_indices if i > index_before)
     met_index, miss_index = sorted((index_before, next_index), key=lambda i: not are_met[i])
-    metric, limit = broken_limits(*scenario_summaries[miss_index])[0]
+    metric, broken_limit = broken_limits(*scenario_summaries[miss_index])[0]
     figure = as_text(metric.key, summaries[miss_index][metric.key])
-    limit_text = as_text(metric.key, limit)
+    limit_text = as_text(metric.key, broken_limit)
     reason = f"at {value_texts[miss_index]} {metric.label} is {figure}, {limit_text} is the limit"
     direction = "up to" if are_met[index_before] else "from"
     change_count = len(change_indices)
@@ -279,7 +279,7 @@ def result_rows(
     """A row per point: its values, its run, whether it meets the SLO, and its figures in SI."""
     metric_keys = [metric.key for metric in metrics_at("comparison")]
     return [
-        {axis.path: value for axis, value in zip(axes, point.values, strict=True)} | {
+        {axis.path: axis_value for axis, axis_value in zip(axes, point.values, strict=True)} | {
             "run": row.id if row else None, "state": row.state if row else "refused",
             "why": row.message if row else point.refusal,
             "slo_kept": meets_slo(point.scenario, row.summary) if row and point.scenario else None,

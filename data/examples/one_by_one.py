@@ -1,9 +1,9 @@
 """An own controller that moves one instance at a time, by latency and by work in hand.
 
-Copy it into the folder that TWIN_CONTROLLERS names. `decide` is given what a controller sees (the
-fields of `Seen` in twin/policies/controllers.py, as a dict) and says how many instances of each
-pool it wants. It must give the same answer for the same metrics: no clock, no random numbers, no
-memory of its own.
+Copy it into the folder that TWIN_CONTROLLERS names. `decide` gets a dict: the fields of `Seen` in
+twin/policies/controllers.py, with each pool by its role in place of `pools`, and those of `Rule` as
+`rule`. It returns how many instances of each pool it wants: the same for the same metrics, so
+without a clock, random numbers or a memory of its own.
 """
 
 

@@ -5,7 +5,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
+from operator import attrgetter
 from typing import Any
+
+from twin.scenario.elastic import PRESSURES
 
 ROUNDING = 1e-9  # marks are met within rounding
 GAIN = 0.9  # an instance is away while it changes role: NPUs that are too few move for less only
@@ -110,9 +113,7 @@ def rebalance(seen: Seen, rule: Rule) -> Wanted:
 
 # Controllers that read one measurement of each pool: for them `needed` is not computed.
 BY_PRESSURE: dict[str, Controller] = {
-    "queue": pool_scaler(lambda pool: pool.in_hand),  # KPA's concurrency
-    "slo": pool_scaler(lambda pool: pool.latency),  # mean TTFT or TPOT over its SLO
-    "kv": pool_scaler(lambda pool: pool.busy),  # Dynamo's load-based planner
+    name: pool_scaler(attrgetter(measurement)) for name, measurement in PRESSURES.items()
 }
 CONTROLLERS: dict[str, Controller] = BY_PRESSURE | {"rebalance": rebalance}
 

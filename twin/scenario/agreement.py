@@ -7,6 +7,7 @@ from collections import Counter
 
 from twin.scenario.declaration import broken_rules
 from twin.scenario.deployment import AS_MACHINE
+from twin.scenario.elastic import READS_MARKS
 from twin.scenario.faults import MOST_FLAPS, Fault
 from twin.scenario.groups import (
     is_elastic,
@@ -155,7 +156,7 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
         (min(count for _, count, _ in pools(s)) < elastic.least_instances * (supernodes or 1),
          f"each pool must start with elastic.least_instances = {elastic.least_instances} or "
          f"more{where_text}"),
-        (elastic.controller in ("queue", "slo", "kv", "own") and elastic.low >= elastic.high,
+        (elastic.controller in READS_MARKS and elastic.low >= elastic.high,
          f"elastic.low = {elastic.low:g} must be below elastic.high = {elastic.high:g}"),
         (s.memory_pool.enabled and s.memory_pool.scope == "local",
          "memory_pool.scope = local needs elastic.controller = fixed: an instance that stops "

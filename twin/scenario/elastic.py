@@ -14,7 +14,11 @@ from twin.scenario.declaration import (
     when,
 )
 
-BY_PRESSURE = when("elastic.controller", "queue", "slo", "kv")
+# Controllers that keep one measurement of each pool between two marks, by name: the measurement, a
+# field of `PoolSeen` in policies/controllers.py and a column of a run's table of decisions.
+PRESSURES = {"queue": "in_hand", "slo": "latency", "kv": "busy"}
+READS_MARKS = (*PRESSURES, "own")
+BY_MARKS = when("elastic.controller", *READS_MARKS)
 DECIDES = unless("elastic.controller", "fixed", "schedule")
 MOVES = unless("elastic.controller", "fixed")
 
@@ -81,10 +85,10 @@ class Elastic(Section):
         applies=when("elastic.controller", "rebalance"),
     )  # fmt: skip
     """Whether re-balancing gives back what neither pool needs, or keeps every NPU in one."""
-    high: float = quantity(0.8, "", "High mark", (0.05, 10), applies=BY_PRESSURE)
+    high: float = quantity(0.8, "", "High mark", (0.05, 10), applies=BY_MARKS)
     """A pool grows when its pressure, 1 at its limit, is above it, to where it would be below.
     [Knative's autoscaler: 0.7; Dynamo: KV 0.9]"""
-    low: float = quantity(0.5, "", "Low mark", (0.01, 10), applies=BY_PRESSURE)
+    low: float = quantity(0.5, "", "Low mark", (0.01, 10), applies=BY_MARKS)
     """A pool shrinks when its pressure is below it. [Dynamo: KV 0.5]"""
     interval_s: float = quantity(30.0, "s", "Decision interval", (1, 86_400), applies=DECIDES)
     """Time between two decisions; metrics are means over it. [Dynamo's planner: 30 s at the

@@ -136,8 +136,8 @@ class Recovery(Section):
 
     policy: Literal["restart", "in_place", "shrink"] = choice("in_place", "Recovery policy")
     """An instance that loses a die starts anew (all its requests lose their KV), recovers in place
-    (requests on surviving dies keep theirs), or goes on at once with fewer dies while lost experts
-    are loaded onto the others. [arXiv 2602.21140 (secondary)]"""
+    (requests on surviving dies keep theirs), or goes on with fewer dies as soon as lost experts are
+    loaded onto the others. [arXiv 2602.21140 (secondary)]"""
     detection_s: float = quantity(1.0, "s", "Detection time", (0, 600))
     """Time until a failed die or node is noticed. [assumption]"""
     restart_s: float = quantity(83.1, "s", "Restart time", (0, 3600))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine.small import facts_with, small
 from twin.engine.simulate import Run, simulate
+from twin.policies.controllers import CONTROLLERS
 from twin.scenario import SpecError
 
 QUICK = facts_with(
@@ -36,7 +37,6 @@ RULED = BUSY | {
     "workload.profile.low": 0.2,
     "workload.profile.high": 12.0,
 }
-CONTROLLERS = ("queue", "slo", "kv", "rebalance")
 
 
 def run(settings) -> Run:

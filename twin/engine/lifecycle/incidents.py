@@ -8,7 +8,8 @@ the detection time. A memory server that fails takes its blocks with it. Request
 lifecycle/faults.py.
 
 Where instances come and go (lifecycle/life.py), one that fails while it starts is off at once; one
-that fails while it drains, or cannot serve again, is off from its detection."""
+that fails while it drains is off from its detection, one that cannot serve again from the end of
+its recovery."""
 
 import math
 from collections import Counter

@@ -15,6 +15,7 @@ from twin.metrics.observed import Observed, turns_wait
 from twin.metrics.registry import METRICS, Place, as_text, metrics_at
 from twin.metrics.resilience import Dip, dips_of_faults
 from twin.scenario import Scenario, is_elastic, split_models
+from twin.scenario.elastic import PRESSURES
 from twin.ui import charts, record, session, theme, words
 from twin.ui.charts import history
 from twin.ui.fields import choice_label, sentence
@@ -25,7 +26,7 @@ BINS = 60  # of a run, in which hits are counted by tenant
 SHOWN = 6  # dips shown in full; the rest is one sentence each
 COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "retries"]
 # The column of what a controller goes by, of both pools.
-GOES_BY = {"queue": "in_hand", "slo": "latency", "kv": "busy", "rebalance": "needed"}
+GOES_BY = PRESSURES | {"rebalance": "needed"}
 SAW = {"serving": "serving", "in hand": "in_hand", "busy": "busy", "latency / SLO": "latency",
        "needed": "needed", "wanted": "wanted"}  # fmt: skip
 DECIDED = {"Started": "started", "Stopped": "stopped", "Changed role": "changed_role",
@@ -73,7 +74,7 @@ def draw_instances(row: RunRow, scenario: Scenario) -> None:
         return
     decisions, rules = record.table(row.id, "decisions"), scenario.elastic
     metric_name = GOES_BY.get(rules.controller, "busy")
-    thresholds = (rules.high, rules.low) if rules.controller in ("queue", "slo", "kv") else None
+    thresholds = (rules.high, rules.low) if rules.controller in PRESSURES else None
     metric_chart = history.pressures(decisions, metric_name, thresholds)
     plot_all([npus_picture, ("What the controller saw", metric_chart, "pressures")])
     st.subheader("Decisions", anchor=False)

@@ -86,5 +86,5 @@ def begun(store, monkeypatch) -> list[Scenario]:
         scenarios.append(scenario)
         return done(store, scenario)
 
-    monkeypatch.setattr(session, "run", run)
+    monkeypatch.setattr(session, "start_run", run)
     return scenarios

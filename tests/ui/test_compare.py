@@ -192,12 +192,12 @@ def test_the_json_holds_every_figure_with_its_unit(found):
     ],
 )
 def test_a_change_is_told_in_words_and_colour(name, value, base, said):
-    assert comparison.change(name, value, base) == said
+    assert comparison.worded_change(name, value, base) == said
 
 
 def test_a_comparison_from_elsewhere_offers_its_questions_here(app, store, monkeypatch):
     asked = []
-    monkeypatch.setattr(session, "run", lambda s: asked.append(s) or done(store, s))
+    monkeypatch.setattr(session, "start_run", lambda s: asked.append(s) or done(store, s))
     here = done(store, scenario("Here"))
     there = scenario("There", seed=5)
     app.switch_page(PAGES["compare"].script)
@@ -226,8 +226,12 @@ def test_npus_that_idle_make_no_figure_worse():
     compared = compare(runs, [scenario()] * 3)
     verdicts = next(r for r in compared.metrics if r.name == "tokens_per_s_per_npu").verdicts
     assert verdicts == ("same", "different", "worse")
-    assert comparison.change("tokens_per_s_per_npu", 400.0, 600.0, verdicts[1]).startswith(":gray")
-    assert comparison.change("tokens_per_s_per_npu", 400.0, 600.0, verdicts[2]).startswith(":red")
+    assert comparison.worded_change("tokens_per_s_per_npu", 400.0, 600.0, verdicts[1]).startswith(
+        ":gray"
+    )
+    assert comparison.worded_change("tokens_per_s_per_npu", 400.0, 600.0, verdicts[2]).startswith(
+        ":red"
+    )
 
 
 def test_a_run_is_called_by_its_letter_and_its_name_to_the_end():
@@ -327,7 +331,7 @@ def test_runs_of_other_seeds_are_offered_and_what_is_chance_is_then_said(app, st
         made.append(s)
         return done(store, s, engine=ENGINE_VERSION, requests=300 + s.seed)
 
-    monkeypatch.setattr(session, "run", run)
+    monkeypatch.setattr(session, "start_run", run)
     runs = [done(store, scenario(name), engine=ENGINE_VERSION) for name in ("Base", "Other")]
     opened(app, runs=",".join(runs))
     (button,) = [b for b in app.button if "other seeds" in b.label]
@@ -343,7 +347,7 @@ def test_runs_of_other_seeds_are_offered_and_what_is_chance_is_then_said(app, st
 
 
 def test_runs_of_other_seeds_go_on_in_a_page_that_is_loaded_again(app, store, monkeypatch):
-    monkeypatch.setattr(session, "run", lambda s: queued(store, s))
+    monkeypatch.setattr(session, "start_run", lambda s: queued(store, s))
     runs = [done(store, scenario(name), engine=ENGINE_VERSION) for name in ("Base", "Other")]
     opened(app, runs=",".join(runs))
     next(b for b in app.button if "other seeds" in b.label).click().run()

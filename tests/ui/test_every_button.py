@@ -38,7 +38,7 @@ def runs(store, monkeypatch):
         "queued": queued(store, scenario("Waits", workload__rate_req_per_s=7.0)),
     }
     monkeypatch.setattr(session, "runner", lambda: Runner(store))
-    monkeypatch.setattr(session, "run", lambda s: kept["done"])
+    monkeypatch.setattr(session, "start_run", lambda s: kept["done"])
     monkeypatch.setattr(Plans, "start", lambda _, plan: "begun")  # no process of its own
     return kept
 

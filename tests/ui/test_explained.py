@@ -81,7 +81,7 @@ def test_a_suggestion_is_run_at_a_click_and_compared(app, store, made, monkeypat
         asked.append((question, done(store, question, engine=load_engine().ENGINE_VERSION)))
         return asked[0][1]
 
-    monkeypatch.setattr(session, "run", ask)
+    monkeypatch.setattr(session, "start_run", ask)
     opened(app, run)
     app.button(key="apply-0").click().run()
     assert not app.exception
@@ -98,8 +98,8 @@ def test_a_quick_run_is_explained_unasked_and_one_that_made_way_is_offered(
     waiting = store.runs.add(
         store.scenarios.save(s), session.facts(), load_engine(EXPLAIN).ENGINE_VERSION, 1
     )
-    monkeypatch.setattr(session, "run", lambda *_: waiting)
-    monkeypatch.setattr(session, "stop", store.runs.request_stop)
+    monkeypatch.setattr(session, "start_run", lambda *_: waiting)
+    monkeypatch.setattr(session, "stop_run", store.runs.request_stop)
     opened(app, run)
     assert app.get("progress") and "Headroom" in [m.label for m in app.metric]
     app.button(key="stop-watched").click().run()
@@ -118,7 +118,7 @@ def test_a_run_that_was_begun_to_be_explained_is_even_if_it_took_long(
     share = store.runs.get(run).summary["slo_attainment"]
     assert f"{amount(share, 'share')} of requests met the SLO." in [s.value for s in app.subheader]
     wanted = []
-    monkeypatch.setattr(session, "run", lambda scenario, _: wanted.append(scenario) or run)
+    monkeypatch.setattr(session, "start_run", lambda scenario, _: wanted.append(scenario) or run)
     app.session_state[explained.NOW] = scenario_digest(s)
     app.run()
     assert wanted == [s]

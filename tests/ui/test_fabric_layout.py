@@ -35,7 +35,7 @@ def apart(one, other):
 @pytest.mark.parametrize("fabric", [*(build_fabric(s, FACTS) for s in MACHINES), wished("grid")])
 def test_every_vertex_has_a_box_inside_its_parent_and_over_no_other(fabric):
     sheet = boxes(fabric)
-    assert sorted(sheet.of) == list(range(len(network(fabric).vertices)))
+    assert sorted(sheet.box_of) == list(range(len(network(fabric).vertices)))
     for k, parent in enumerate(sheet.parent):
         if parent >= 0:
             x, y, w, h = sheet.rect[k]

@@ -232,8 +232,8 @@ def undoable() -> None:
 
     from twin.ui import forms, session
 
-    st.button("undo", on_click=session.step, args=(-1,), key="undo")
-    st.button("redo", on_click=session.step, args=(1,), key="redo")
+    st.button("undo", on_click=session.undo_or_redo, args=(-1,), key="undo")
+    st.button("redo", on_click=session.undo_or_redo, args=(1,), key="redo")
     forms.draw_field("workload.input_tokens")
 
 

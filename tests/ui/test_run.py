@@ -175,7 +175,7 @@ def test_a_failed_run_says_why_and_offers_a_copy(app, store):
 
 def test_an_interrupted_run_can_be_asked_again(app, store, monkeypatch):
     asked = []
-    monkeypatch.setattr(session, "run", lambda s: asked.append(s.name) or "an-id")
+    monkeypatch.setattr(session, "start_run", lambda s: asked.append(s.name) or "an-id")
     run, _ = running(store, scenario("Torn"))
     store.runs.recover(lambda owner, age: False)
     opened(app, run)
@@ -403,7 +403,7 @@ def test_a_question_beyond_the_evidence_says_so(app, store, monkeypatch):
 
 def test_a_link_of_a_run_that_is_elsewhere_offers_its_question_here(app, store, monkeypatch):
     asked = []
-    monkeypatch.setattr(session, "run", lambda s: asked.append(s) or done(store, s))
+    monkeypatch.setattr(session, "start_run", lambda s: asked.append(s) or done(store, s))
     elsewhere = scenario("Elsewhere", workload__rate_req_per_s=77.0)
     app.query_params["asked"] = links.pack_scenario(elsewhere)
     opened(app, "r" * 24)

@@ -29,7 +29,7 @@ def asked(monkeypatch):
         scenarios.append(scenario)
         return "an-id"
 
-    monkeypatch.setattr(session, "run", remember)
+    monkeypatch.setattr(session, "start_run", remember)
     return scenarios
 
 
@@ -113,7 +113,7 @@ def test_a_run_that_cannot_be_asked_for_says_why_and_stays(app, monkeypatch):
     def full(_scenario):
         raise StoreError("200 runs are waiting: let some finish, or stop some")
 
-    monkeypatch.setattr(session, "run", full)
+    monkeypatch.setattr(session, "start_run", full)
     app.run().button(key="run-draft").click().run()
     assert not app.exception
     assert "200 runs are waiting" in app.toast[0].value

@@ -97,7 +97,7 @@ def test_a_cut_off_price_says_so():
     told = headlines(stays, broken)
     cut = {h.label: h for h in told if h.bytes_per_s is None}
     assert set(cut) == {"KV transfer, die · RDMA", "Pool read, instance · UB"}
-    assert all("5" in h.where for h in cut.values())
+    assert all("5" in h.bottleneck for h in cut.values())
 
 
 @pytest.mark.parametrize("mode", ["colocated", "prefill_only", "decode_only"])

@@ -53,8 +53,8 @@ def test_an_address_with_values_that_no_field_has_opens(app, over):
 
 
 def test_a_sweep_under_way_goes_on_in_a_page_that_is_loaded_again(app, store, monkeypatch):
-    monkeypatch.setattr(session, "run", lambda scenario: queued(store, scenario))
-    monkeypatch.setattr(session, "stop", store.runs.request_stop)
+    monkeypatch.setattr(session, "start_run", lambda scenario: queued(store, scenario))
+    monkeypatch.setattr(session, "stop_run", store.runs.request_stop)
     opened(app, f"{RATE}=50:150:3").button(key="simulate").click().run()
     del app.session_state[points.STARTED]  # all that a page loaded again has not
     app.run()
@@ -64,8 +64,8 @@ def test_a_sweep_under_way_goes_on_in_a_page_that_is_loaded_again(app, store, mo
 
 
 def test_points_that_were_stopped_can_be_simulated_after_all(app, store, monkeypatch):
-    monkeypatch.setattr(session, "run", lambda scenario: queued(store, scenario))
-    monkeypatch.setattr(session, "stop", store.runs.request_stop)
+    monkeypatch.setattr(session, "start_run", lambda scenario: queued(store, scenario))
+    monkeypatch.setattr(session, "stop_run", store.runs.request_stop)
     opened(app, f"{RATE}=50:150:3").button(key="simulate").click().run()
     app.button(key="stop-sweep").click().run()
     button = app.run().button(key="simulate")

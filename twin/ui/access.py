@@ -57,7 +57,8 @@ HEADERS = {
 
 
 def mode() -> str:
-    """Access mode of this server, by TWIN_ACCESS; raises ValueError for an unknown word."""
+    """Access mode of this server by TWIN_ACCESS: LOGIN, READ_ONLY or '' (open to all). Raises
+    ValueError for an unknown word."""
     mode_text = os.environ.get(VARIABLE, "")
     if mode_text not in MODES:
         raise ValueError(f"{VARIABLE} = {mode_text} is none of: unset, {LOGIN}, {READ_ONLY}")
@@ -108,8 +109,8 @@ def require_login() -> None:
         st.button("Log in", type="primary", icon=":material/login:", on_click=st.login)
         st.stop()
     with st.sidebar:
-        name = st.user.to_dict().get("email") or visitor()
-        st.caption(f"Logged in as {plain(str(name))}")
+        user_name = st.user.to_dict().get("email") or visitor()
+        st.caption(f"Logged in as {plain(str(user_name))}")
         st.button("Log out", icon=":material/logout:", on_click=st.logout)
 
 
@@ -127,11 +128,11 @@ def report_error(error: Exception) -> bool:
 
 
 def secured_app(app: ASGIApp) -> ASGIApp:
-    """Wrap an app: responses get HEADERS, counters are hidden unless METRICS_WANTED is set, and
-    log-outs requested by other sites are refused."""
+    """Return an app that calls `app` and adds HEADERS to its responses. It hides the server's
+    metrics unless METRICS_WANTED is set, and refuses log-outs requested by other sites."""
 
     async def handle_request(scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request with HEADERS; refuse hidden counters and log-outs from other sites."""
+        """Serve a request with HEADERS; refuse hidden metrics and log-outs from other sites."""
         if scope["type"] != "http":
             return await app(scope, receive, send)
         path = scope["path"].rstrip("/")
@@ -171,8 +172,8 @@ def _redirect_path(path: str) -> str:
     """
     base_path = str(st.get_option("server.baseUrlPath")).strip("/")
     page_path = path.strip("/").removeprefix(f"{base_path}/")
-    parents = "../" * page_path.count("/")
-    return parents + quote(page_path.replace("/", "-")) if parents else ""
+    parent_path = "../" * page_path.count("/")
+    return parent_path + quote(page_path.replace("/", "-")) if parent_path else ""
 
 
 def _is_from_our_page(scope: Scope) -> bool:

@@ -39,14 +39,14 @@ class Boxes:
     parent: list[int] = field(default_factory=list)
     rect: list[tuple[float, float, float, float]] = field(default_factory=list)  # x, y, w, h
     outer: list[int] = field(default_factory=list)  # the outermost box around each
-    of: dict[int, int] = field(default_factory=dict)  # vertex -> its box
+    box_of: dict[int, int] = field(default_factory=dict)  # vertex -> its box
     blocks: list[tuple[int, int, str]] = field(default_factory=list)  # box, supernode, what it is
     rows: dict[str, tuple[str, list[int]]] = field(default_factory=dict)  # text -> plane, vertices
     fixed: bool = False  # whether the blocks have their places
     apart: bool = False  # whether each switch outside the nodes is a block of its own
 
-    def add(self, name: str, kind: str, parent: int, rect: Iterable[float]) -> int:
-        """Add a box at `rect` (x, y, w, h) in box `parent` (-1: none); returns its index."""
+    def add_box(self, name: str, kind: str, parent: int, rect: Iterable[float]) -> int:
+        """Add a box at `rect` (x, y, w, h) in box `parent` (-1: none); returns the new index."""
         x, y, width, height = (round(number, 1) for number in rect)
         box = len(self.name)
         self.name.append(name)
@@ -56,33 +56,34 @@ class Boxes:
         self.outer.append(box if parent < 0 else self.outer[parent])
         return box
 
-    def put(self, vertex: int, parent: int, *rect: float) -> int:
-        """Add a vertex's box at `rect` (x, y, w, h) in `parent` (-1: none); returns its index."""
+    def add_vertex(self, vertex: int, parent: int, *rect: float) -> int:
+        """Add the box of a vertex at `rect` (x, y, w, h) in box `parent` (-1: none); returns the
+        index of the new box."""
         vertex_name, vertex_kind = self.net.vertices[vertex], self.net.vertex_data[vertex]["kind"]
-        self.of[vertex] = box = self.add(vertex_name, vertex_kind, parent, rect)
+        self.box_of[vertex] = box = self.add_box(vertex_name, vertex_kind, parent, rect)
         return box
 
     def resize(self, box: int, w: float, h: float) -> None:
-        """Set width and height of a box, once its contents are known."""
+        """Set the width and height of a box, after its contents were added."""
         self.rect[box] = (*self.rect[box][:2], round(w, 1), round(h, 1))
 
 
 @lru_cache(maxsize=8)
 def boxes(net: Network) -> Boxes:
-    """Boxes of the picture of a machine as built: of each vertex, NPU, node, rack and plane."""
+    """Make the boxes that draw a machine as built: vertices, NPUs, nodes, racks, switch planes."""
     sheet = Boxes(net)
     vertices_of_node: dict[int, list[int]] = defaultdict(list)
     switches_of_rack: dict[str, list[int]] = defaultdict(list)
-    racks = {attrs["rack"] for attrs in net.vertex_data if "node" in attrs and "rack" in attrs}
+    rack_names = {attrs["rack"] for attrs in net.vertex_data if "node" in attrs and "rack" in attrs}
     switches: dict[tuple[int, tuple[str, Hashable]], list[int]] = defaultdict(list)
     for vertex, attrs in enumerate(net.vertex_data):
         if "node" in attrs:
             vertices_of_node[attrs["node"]].append(vertex)
-        elif attrs.get("rack") in racks:
+        elif attrs.get("rack") in rack_names:
             switches_of_rack[attrs["rack"]].append(vertex)
         else:
-            name = net.vertices[vertex] if attrs["kind"] in PLANES else None
-            plane_key = attrs["kind"], attrs.get("sub_plane", name)
+            vertex_name = net.vertices[vertex] if attrs["kind"] in PLANES else None
+            plane_key = attrs["kind"], attrs.get("sub_plane", vertex_name)
             switches[attrs.get("supernode", -1), plane_key].append(vertex)
     layout_name = net.about.get("layout", "racks")
     sheet.fixed = layout_name in ("grid", "free")
@@ -90,18 +91,18 @@ def boxes(net: Network) -> Boxes:
     if sheet.apart:
         switches = {
             (supernode, (kind, net.vertices[vertex])): [vertex]
-            for (supernode, (kind, _)), members in switches.items()
-            for vertex in members
+            for (supernode, (kind, _)), vertices in switches.items()
+            for vertex in vertices
         }
     if sheet.fixed and not switches_of_rack:
-        for node, members in vertices_of_node.items():
-            sheet.blocks.append((_add_node(sheet, node, members, -1, 0.0, 0.0), -1, "rack"))
+        for node, vertices in vertices_of_node.items():
+            sheet.blocks.append((_add_node(sheet, node, vertices, -1, 0.0, 0.0), -1, "rack"))
     else:
         _add_racks(sheet, vertices_of_node, switches_of_rack)
     has_several_supernodes = len({supernode for supernode, _ in switches if supernode >= 0}) > 1
     switch_groups = sorted(switches.items(), key=lambda item: item[0][1][0] in PLANES)
-    for (supernode, _), members in switch_groups:
-        block = _add_switches(sheet, members, supernode if has_several_supernodes else -1)
+    for (supernode, _), vertices in switch_groups:
+        block = _add_switches(sheet, vertices, supernode if has_several_supernodes else -1)
         sheet.blocks.append((block, supernode, "hub"))
     if sheet.fixed:
         _place_blocks(sheet, layout_name)
@@ -112,89 +113,93 @@ def boxes(net: Network) -> Boxes:
 def _add_racks(
     sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
 ) -> None:
-    """Add racks with nodes (vertices by node number) and switches (vertices by rack name); nodes of
-    no rack are drawn in racks of four."""
+    """Add boxes of racks with their nodes and switches; nodes without a rack are put into racks of
+    four. nodes: vertices by number of the node. switches: vertices by name of the rack."""
     nodes_of_rack: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (node, vertices) in enumerate(nodes.items()):
         attrs = sheet.net.vertex_data[vertices[0]]
         rack_name = attrs.get("rack") or f"rack {k // NODES_IN_RACK}"
         nodes_of_rack[attrs.get("supernode", 0), rack_name].append(node)
-    for (supernode, name), rack_nodes in nodes_of_rack.items():
-        rack_box = sheet.add(name, "rack", -1, (0, 0, 0, 0))
+    for (supernode, rack_name), rack_nodes in nodes_of_rack.items():
+        rack_box = sheet.add_box(rack_name, "rack", -1, (0, 0, 0, 0))
         nodes_per_column = math.ceil(len(rack_nodes) / math.ceil(len(rack_nodes) / NODES_IN_COLUMN))
-        x, y, right, bottom = 5.0, HEAD, 0.0, 0.0
+        x, y, right_edge, bottom_edge = 5.0, HEAD, 0.0, 0.0
         for i, node in enumerate(rack_nodes):
             if i and i % nodes_per_column == 0:
-                x, y = right + 4.0, HEAD
+                x, y = right_edge + 4.0, HEAD
             node_box = _add_node(sheet, node, nodes[node], rack_box, x, y)
             _, _, width, height = sheet.rect[node_box]
-            right, y = max(right, x + width), y + height + 4.0
-            bottom = max(bottom, y)
-        rack_switches = switches.get(name, [])
+            right_edge, y = max(right_edge, x + width), y + height + 4.0
+            bottom_edge = max(bottom_edge, y)
+        rack_switches = switches.get(rack_name, [])
         for k, switch in enumerate(rack_switches):
-            corner = 5.0 + k % CHIPS_IN_ROW * 17.0, bottom + k // CHIPS_IN_ROW * 14.0
-            sheet.put(switch, rack_box, *corner, CHIP_W, CHIP_H)
-        bottom += 14.0 * math.ceil(len(rack_switches) / CHIPS_IN_ROW)
-        sheet.resize(rack_box, right + 5.0, bottom + 1.0)
+            corner = 5.0 + k % CHIPS_IN_ROW * 17.0, bottom_edge + k // CHIPS_IN_ROW * 14.0
+            sheet.add_vertex(switch, rack_box, *corner, CHIP_W, CHIP_H)
+        bottom_edge += 14.0 * math.ceil(len(rack_switches) / CHIPS_IN_ROW)
+        sheet.resize(rack_box, right_edge + 5.0, bottom_edge + 1.0)
         sheet.blocks.append((rack_box, supernode, "rack"))
 
 
-def _add_node(sheet: Boxes, n: int, parts: Sequence[int], parent: int, x: float, y: float) -> int:
-    """Add node `n` (`parts`: its vertices) at x, y in box `parent`, NPUs first; returns its box."""
-    node_box, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
+def _add_node(sheet: Boxes, n: int, members: Sequence[int], parent: int, x: float, y: float) -> int:
+    """Add the boxes of node number `n` and of its vertices (`members`), with its corner at x, y in
+    box `parent` (-1: none); returns the index of the node's box."""
+    node_box = sheet.add_box(f"node {n}", "node", parent, (x, y, 0, 0))
+    attrs = sheet.net.vertex_data
     vertices_of_npu: dict[int, list[int]] = defaultdict(list)
-    for vertex in parts:
+    for vertex in members:
         if "npu" in attrs[vertex]:
             vertices_of_npu[attrs[vertex]["npu"]].append(vertex)
     npus_per_row = max(4, min(NPUS_IN_ROW, len(vertices_of_npu)))
     for k, (npu_number, npu_vertices) in enumerate(vertices_of_npu.items()):
         corner = GUTTER + STEP * (k % npus_per_row), 4.0 + (NPU_H + 2.0) * (k // npus_per_row)
-        npu_box = sheet.add(f"NPU {n}.{npu_number}", "npu", node_box, (*corner, NPU_W, NPU_H))
+        npu_box = sheet.add_box(f"NPU {n}.{npu_number}", "npu", node_box, (*corner, NPU_W, NPU_H))
         dies = [vertex for vertex in npu_vertices if attrs[vertex]["kind"] == "die"]
         nics = [vertex for vertex in npu_vertices if vertex not in dies]  # above the dies
         dies_top = 9.0 if nics else 3.0
-        for side, top, height in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
-            part_width = (NPU_W - 2.0 - 2.0 * len(side)) / max(1, len(side))
-            for i, vertex in enumerate(side):
-                sheet.put(vertex, npu_box, 2.0 + i * (part_width + 2.0), top, part_width, height)
-    width = STEP * npus_per_row - 2.0
+        for chips, row_top, height in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
+            vertex_width = (NPU_W - 2.0 - 2.0 * len(chips)) / max(1, len(chips))
+            for i, vertex in enumerate(chips):
+                sheet.add_vertex(vertex, npu_box, 2.0 + i * (vertex_width + 2.0), row_top,
+                                 vertex_width, height)  # fmt: skip
+    npus_width = STEP * npus_per_row - 2.0
     strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(vertices_of_npu) / npus_per_row)
-    kind_of = {vertex: attrs[vertex]["kind"] for vertex in parts if "npu" not in attrs[vertex]}
+    kind_of = {vertex: attrs[vertex]["kind"] for vertex in members if "npu" not in attrs[vertex]}
     other_vertices = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
     for strip_start in range(0, len(other_vertices), STRIP):
         strip_vertices = other_vertices[strip_start : strip_start + STRIP]
-        box_width = min(40.0, (width + 2.0) / len(strip_vertices) - 2.0)
+        box_width = min(40.0, (npus_width + 2.0) / len(strip_vertices) - 2.0)
         for k, vertex in enumerate(strip_vertices):
-            sheet.put(vertex, node_box, GUTTER + k * (box_width + 2.0), strip_top, box_width, 9.0)
+            sheet.add_vertex(vertex, node_box, GUTTER + k * (box_width + 2.0), strip_top,
+                             box_width, 9.0)  # fmt: skip
         strip_top += 11.0
-    sheet.resize(node_box, GUTTER + width + 4.0, strip_top + 2.0)
+    sheet.resize(node_box, GUTTER + npus_width + 4.0, strip_top + 2.0)
     return node_box
 
 
 def _add_switches(sheet: Boxes, switches: Sequence[int], supernode: int) -> int:
-    """Add a block of switches, or a single switch as its own box; returns the box.
-    supernode: its number for the name, -1: none."""
+    """Add a box with the boxes of switches in it, or only the box of a single switch; returns the
+    index of the outer box. supernode: number in front of the name; -1: none."""
     attrs = sheet.net.vertex_data[switches[0]]
     chips_per_row = CHIPS_IN_ROW if len(switches) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
     chips_per_row = max(CHIPS_IN_ROW, min(chips_per_row, len(switches)))
     width = 10.0 + chips_per_row * (CHIP_W + 3.0) - 3.0
     height = HEAD + math.ceil(len(switches) / chips_per_row) * (CHIP_H + 3.0) + 3.0
     if len(switches) == 1 and (sheet.apart or "sub_plane" not in attrs):
-        return sheet.put(switches[0], -1, 0, 0, width, height)
+        return sheet.add_vertex(switches[0], -1, 0, 0, width, height)
     prefix = f"{supernode}:" if supernode >= 0 else ""
     block_name = f"{attrs['kind']} {prefix}"
     if "sub_plane" in attrs:
         block_name = f"sub-plane {prefix}{attrs['sub_plane']}"
-    block = sheet.add(block_name.strip(": "), "plane", -1, (0, 0, width, height))
+    block = sheet.add_box(block_name.strip(": "), "plane", -1, (0, 0, width, height))
     for k, switch in enumerate(switches):
         corner = 5.0 + k % chips_per_row * 17.0, HEAD + k // chips_per_row * 14.0
-        sheet.put(switch, block, *corner, CHIP_W, CHIP_H)
+        sheet.add_vertex(switch, block, *corner, CHIP_W, CHIP_H)
     return block
 
 
 def _place_blocks(sheet: Boxes, layout_name: str) -> None:
-    """Set x and y of all blocks: in the layout "grid" by the coordinates of their vertices,
-    otherwise by the links between blocks."""
+    """Set x and y of all blocks (outermost boxes): in the layout "grid" by the coordinates of their
+    vertices, otherwise by the links between blocks."""
     x_unit, y_unit = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if layout_name == "grid":
         positions = _grid_places(sheet, x_unit / y_unit)
@@ -204,43 +209,45 @@ def _place_blocks(sheet: Boxes, layout_name: str) -> None:
         positions = _spring_places(sheet)
     next_row = 1.2 + max((y for _, y in positions.values()), default=0.0)
     unplaced = [box for box, _, _ in sheet.blocks if box not in positions]
-    columns = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
+    per_row = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
     for k, box in enumerate(unplaced):
-        positions[box] = float(k % columns), next_row + k // columns
+        positions[box] = float(k % per_row), next_row + k // per_row
     for box, (x, y) in positions.items():
         sheet.rect[box] = (round(x * x_unit, 1), round(y * y_unit, 1), *sheet.rect[box][2:])
 
 
 def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
-    """Column and row of each block by the coordinates (attribute `grid`) of its vertices. Each
-    dimension goes across or down, so that the picture fits a screen. aspect: width divided by
+    """(column, row) by block, from the coordinates (attribute `grid`) of the block's vertices. Each
+    dimension becomes columns or rows, so that the picture fits a screen. aspect: width divided by
     height of a block."""
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for vertex, attrs in enumerate(sheet.net.vertex_data):
         if attrs.get("grid"):
-            cells[sheet.outer[sheet.of[vertex]]].append((*attrs["grid"], attrs.get("supernode", 0)))
+            place = *attrs["grid"], attrs.get("supernode", 0)
+            cells[sheet.outer[sheet.box_of[vertex]]].append(place)
     # The longest place is that of whole blocks; what has none stands below.
     dimensions = max((len(place) for places in cells.values() for place in places), default=0)
-    full_cells = ((b, [p for p in places if len(p) == dimensions]) for b, places in cells.items())
+    full_cells = ((box, [place for place in places if len(place) == dimensions])
+                  for box, places in cells.items())  # fmt: skip
     corner_of = {box: np.min(places, axis=0) for box, places in full_cells if places}
     corners = np.array(list(corner_of.values()), float)
     positions = np.zeros((len(corners), 2))
     columns_and_rows = [1.0, 1.0]
-    for dimension in corners.T:
-        coordinates = np.unique(dimension)
+    for axis_values in corners.T:
+        coordinates = np.unique(axis_values)
         if coordinates.size > 1:
             axis = int(columns_and_rows[0] * aspect > SCREEN * columns_and_rows[1])
-            positions[:, axis] += np.searchsorted(coordinates, dimension) * columns_and_rows[axis]
+            positions[:, axis] += np.searchsorted(coordinates, axis_values) * columns_and_rows[axis]
             columns_and_rows[axis] = columns_and_rows[axis] * coordinates.size + 0.4
     return {box: (x, y) for box, (x, y) in zip(corner_of, positions.tolist(), strict=True)}
 
 
 def _level_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
-    """Column and row of each block: nodes at the top, switches below in order of their number of
-    hops to the nearest node."""
+    """(column, row) by block: nodes at the top, switches below them by their number of hops to the
+    nearest node."""
     racks = [box for box, _, kind in sheet.blocks if kind == "rack"]
     vertices = enumerate(sheet.net.vertex_data)
-    node_of_block = {sheet.outer[sheet.of[v]]: a["node"] for v, a in vertices if "node" in a}
+    node_of_block = {sheet.outer[sheet.box_of[v]]: a["node"] for v, a in vertices if "node" in a}
     racks.sort(key=lambda box: node_of_block.get(box, 0))
     hops = nx.multi_source_dijkstra_path_length(_block_graph(sheet), set(racks)) if racks else {}
     switches_by_hops: dict[int, list[int]] = defaultdict(list)
@@ -262,17 +269,17 @@ def _level_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
 
 
 def _block_graph(sheet: Boxes) -> nx.Graph:
-    """The blocks as a graph, with an edge where any of their vertices are linked."""
+    """Graph of the blocks, with an edge between two blocks if vertices in them are linked."""
     graph, net = nx.Graph(), sheet.net
     graph.add_nodes_from(box for box, _, _ in sheet.blocks)
-    outer_box = np.array([sheet.outer[sheet.of[vertex]] for vertex in range(len(net.vertices))])
+    outer_box = np.array([sheet.outer[sheet.box_of[vertex]] for vertex in range(len(net.vertices))])
     box_pairs = np.unique(np.stack([outer_box[net.tail], outer_box[net.head]], axis=1), axis=0)
     graph.add_edges_from((tail, head) for tail, head in box_pairs.tolist() if tail != head)
     return graph
 
 
 def _spring_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
-    """Column and row of each block in a square grid, with linked blocks near each other."""
+    """(column, row) by block in a square grid, with linked blocks near each other."""
     positions = nx.spring_layout(_block_graph(sheet), seed=1, iterations=60)
     column_count = max(1, math.ceil(math.sqrt(len(positions) / 2)))
     sorted_boxes = sorted(positions, key=lambda box: positions[box][0])
@@ -288,7 +295,7 @@ def plane_names(net: Network) -> dict[str, str]:
     """Shown name of each plane; RDMA and VPC have one name if a single network carries both."""
     names = {plane: plane.upper() for plane in ("ub", "rdma", "vpc")}
     forwards = (attrs.get("forwards", "") for attrs in net.vertex_data if attrs["kind"] in PLANES)
-    if any({"rdma", "vpc"} <= set(plane_list.split()) for plane_list in forwards):
+    if any({"rdma", "vpc"} <= set(plane_text.split()) for plane_text in forwards):
         names |= dict.fromkeys(("rdma", "vpc"), "RDMA and VPC")
     return names
 

@@ -48,11 +48,12 @@ class Layout:
         self.nodes = [name for name, kind in names_and_kinds if kind == "node"]
 
     def lower_direction(self, values: Array) -> Array:
-        """Lower value of each link's two directions, f8[links], of `values` f8[directed links]."""
-        first_links, pair_of = self.net.pairs
-        least_values = np.full(first_links.size, np.inf)
-        np.minimum.at(least_values, pair_of, values)
-        return least_values
+        """For each link, the lower of the values of its two directions, f8[links]. values:
+        f8[directed links]."""
+        first_links, link_of = self.net.pairs
+        lower_values = np.full(first_links.size, np.inf)
+        np.minimum.at(lower_values, link_of, values)
+        return lower_values
 
     @cached_property
     def matrix_cell(self) -> Array:
@@ -62,8 +63,8 @@ class Layout:
         node_index = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         nodes = np.array([node_index.get(node, -1) for node in net.node.tolist()])[self.ends]
         first_links, _ = net.pairs
-        planes = np.where(nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[first_links], 0), -1)
-        link_rows = np.maximum(row_of[self.ends].max(axis=1), planes)
+        sub_planes = np.where(nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[first_links], 0), -1)
+        link_rows = np.maximum(row_of[self.ends].max(axis=1), sub_planes)
         is_leaving = (nodes[:, 0] != nodes[:, 1]) & (link_rows >= 0)
         has_die = np.isin(self.ends, net.dies).any(axis=1)
         is_entering = (nodes[:, 0] == nodes[:, 1]) & (row_of[self.ends].max(axis=1) >= 0) & has_die
@@ -92,7 +93,7 @@ layout = lru_cache(maxsize=8)(Layout)
 
 @lru_cache(maxsize=8)
 def machine_message(fabric: Network) -> dict[str, Any]:
-    """What the browser draws of a machine: boxes with their places, links with their GB/s."""
+    """Message of a machine without edits: boxes with their places, links with their GB/s."""
     picture = layout(fabric)
     sheet, net = picture.boxes, picture.net
     kinds = list(dict.fromkeys([*KINDS, *sheet.kind]))
@@ -103,8 +104,8 @@ def machine_message(fabric: Network) -> dict[str, Any]:
     links_and_rates = zip(first_links.tolist(), picture.rates.tolist(), strict=True)
     link_types = [(*planes_and_counts[k], rate) for k, rate in links_and_rates]
     type_index = {link_type: k for k, link_type in enumerate(dict.fromkeys(link_types))}
-    box_of = np.array([sheet.of[v] for v in range(len(net.vertices))])
-    boxes_in = {name: {sheet.of[int(v)] for v in members} for name, members in picture.elements}
+    box_of = np.array([sheet.box_of[v] for v in range(len(net.vertices))])
+    boxes_in = {name: {sheet.box_of[int(v)] for v in members} for name, members in picture.elements}
     main_chip = net.about["supernode"].chip
     nodes_and_chips = zip(net.node[net.first_dies].tolist(), net.chips(main_chip), strict=True)
     chip_of_node = {f"node {node}": chip for node, chip in nodes_and_chips}
@@ -122,7 +123,7 @@ def machine_message(fabric: Network) -> dict[str, Any]:
         "chip": [chips.index(chip) for chip in node_chips],
         "chips": chips,
         "also": [  # what a plane has in the nodes
-            [k, sorted(boxes_in[name] - {j for j, p in enumerate(sheet.parent) if p == k})]
+            [k, sorted(boxes_in[name] - {box for box, p in enumerate(sheet.parent) if p == k})]
             for k, name in enumerate(sheet.name) if sheet.kind[k] == "plane" and name in boxes_in
         ],
         "named": [name for name, _ in picture.elements],
@@ -137,8 +138,8 @@ def machine_message(fabric: Network) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def machine_text(fabric: Network) -> str:
-    """Message of a machine as it is sent: base64 of deflated JSON."""
-    return deflate(machine_message(fabric))
+    """Text that is sent for `machine_message`: base64 of its deflated JSON."""
+    return deflate_json(machine_message(fabric))
 
 
 @lru_cache(maxsize=16)
@@ -152,18 +153,18 @@ def edits_message(fabric: Network) -> dict[str, Any]:
     # Factors (capacity, latency) of edited elements, and the boxes that contain any.
     element_names = [name for name, _ in picture.elements]
     member_vertices = np.concatenate([members for _, members in picture.elements])
-    element_sizes = np.array([members.size for _, members in picture.elements])
-    element_index = np.repeat(np.arange(element_sizes.size), element_sizes)
+    vertex_counts = np.array([members.size for _, members in picture.elements])
+    element_index = np.repeat(np.arange(vertex_counts.size), vertex_counts)
     factors_of: dict[str, list[float]] = {}
-    boxes: set[str] = set()
+    parents: set[str] = set()
     for edit in edits:
         is_edited = np.zeros(len(picture.net.vertices), bool)
         for element in (edit.element, edit.to):
             if element:
                 is_edited[picture.net.members(element)] = True
-        edited_counts = np.bincount(element_index, is_edited[member_vertices], element_sizes.size)
-        is_whole = (edited_counts == element_sizes) & (not edit.to)
-        boxes.update(element_names[k] for k in np.flatnonzero((edited_counts > 0) & ~is_whole))
+        edited_counts = np.bincount(element_index, is_edited[member_vertices], vertex_counts.size)
+        is_whole = (edited_counts == vertex_counts) & (not edit.to)
+        parents.update(element_names[k] for k in np.flatnonzero((edited_counts > 0) & ~is_whole))
         if edit.to:
             continue
         vertex_names = [picture.net.vertices[k] for k in np.flatnonzero(is_edited)]
@@ -174,7 +175,7 @@ def edits_message(fabric: Network) -> dict[str, Any]:
         "edits": len(edits),
         "links": np.diff(changed_links, prepend=0).tolist(),
         "gb": [float(f"{gb:.6g}") for gb in edited_rates[changed_links] / 1e9], "marks": factors_of,
-        "within": sorted(boxes),
+        "within": sorted(parents),
     }  # fmt: skip
 
 
@@ -194,28 +195,28 @@ def plane_columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
 
 
 def link_values(fabric: Network, cells: Array) -> list[float | None]:
-    """Value of each link by its node and plane; None if unknown. cells: values f8[nodes, planes +
-    2] of the UB sub-planes, RDMA and VPC."""
+    """For each link, the value of its node and plane; None if unknown. cells: the values f8[nodes,
+    UB sub-planes + 2], with RDMA and VPC in the last two columns."""
     picture = layout(built(fabric))
-    planes = cells.shape[1] - 2
+    ub_planes = cells.shape[1] - 2
     row_values = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
     is_one_network = len(set(plane_names(picture.net).values())) < 3
-    for k, (row_name, (plane, members)) in enumerate(picture.boxes.rows.items()):
-        forwards = [picture.net.vertex_data[v].get("forwards", "") for v in members]
+    for k, (row_name, (plane, vertices)) in enumerate(picture.boxes.rows.items()):
+        forwards = [picture.net.vertex_data[v].get("forwards", "") for v in vertices]
         if plane in ("rdma", "vpc"):
             is_vpc = plane == "vpc"
-            columns = slice(planes + (is_vpc and not is_one_network), planes + 1 + is_vpc)
+            columns = slice(ub_planes + (is_vpc and not is_one_network), ub_planes + 1 + is_vpc)
             row_values[:, k] = np.fmax.reduce(cells[:, columns], axis=1)
-        elif k < planes and row_name.startswith("UB"):
+        elif k < ub_planes and row_name.startswith("UB"):
             row_values[:, k] = cells[:, k]
-        elif planes and forwards and all("ub" in names.split() for names in forwards):
+        elif ub_planes and forwards and all("ub" in plane_text.split() for plane_text in forwards):
             # Switches of no sub-plane: an imported machine's, which may lead to CPUs, too.
-            row_values[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
+            row_values[:, k] = np.fmax.reduce(cells[:, :ub_planes], axis=1)
     return _three_figures(np.append(row_values.ravel(), np.nan)[picture.matrix_cell])
 
 
 def link_loads(fabric: Network, shares: Array) -> list[float | None]:
-    """Load of each link's busier direction in %; shares f8[directed links]: load / capacity."""
+    """Load of each link's busier direction in %. shares: load / capacity, f8[directed links]."""
     return _three_figures(0.0 - 100.0 * layout(built(fabric)).lower_direction(-shares))
 
 
@@ -224,13 +225,13 @@ def _three_figures(values: Array) -> list[float | None]:
     return [None if np.isnan(value) else float(f"{value:.3g}") for value in values.tolist()]
 
 
-def deflate(message: Any) -> str:
+def deflate_json(message: Any) -> str:
     """A message as base64 of its deflated JSON."""
     json_bytes = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
     return base64.b64encode(zlib.compress(json_bytes, 6)).decode()
 
 
-def pack(values: Array) -> str:
+def pack_floats(values: Array) -> str:
     """Numbers as base64 of little-endian f4."""
     return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()
 
@@ -278,9 +279,9 @@ def draw_fabric(
     modes: Mapping[str, str] | None = None,
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None, acted: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Draw the fabric; returns the selection {name, names}, or {} without one.
+    """Draw the fabric; returns what is selected: {"name": the last element, "names": all}, or {}.
     carried: value of each link, in `unit`, by which it is coloured. modes: other colourings to
-    choose from, label by name. on_act: receives edits made in the picture; None: it cannot be
+    choose from, label by name. on_act: receives the edits made in the picture; None: it cannot be
     edited. acted: number of the last edit that was handled."""
 
     def pass_actions() -> None:
@@ -295,10 +296,10 @@ def draw_fabric(
         canvas_state = _canvas(
             data={
                 "title": title, "machine": send_geometry(fabric, key), "instances": ranges,
-                "changes": deflate(edits_message(fabric)), "mode": chosen_colouring(key),
+                "changes": deflate_json(edits_message(fabric)), "mode": chosen_colouring(key),
                 "colours": plane_colours(fabric) | theme.ROLE | theme.KIND,
                 "chips": [choice_label(CHIPS, chip, facts) for chip in chips],
-                "carried": "" if carried is None else deflate(list(carried)),
+                "carried": "" if carried is None else deflate_json(list(carried)),
                 "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
                 "unit": unit, "modes": list((modes or {}).items()),
                 "editable": on_act is not None, "acted": acted,
@@ -327,8 +328,8 @@ def chosen_colouring(key: str) -> str:
 def link_matrix(
     net: Network, links: pl.DataFrame, column: str = "utilisation_mean"
 ) -> np.ndarray[Any, Any]:
-    """Values of a `column` of the table `links`, f8[nodes, sub_planes + 2]: by node, UB sub-plane,
-    RDMA and VPC, of the direction with more; NaN where there is no link."""
+    """Values of a `column` of the table `links`, f8[nodes, UB sub-planes + 2], with RDMA and VPC in
+    the last two columns. Of both directions the higher value counts; NaN: no link."""
     values_by_plane = np.full((net.nodes, net.sub_planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row[column] is not None:

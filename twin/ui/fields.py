@@ -46,8 +46,8 @@ def field_of(path: str) -> ScenarioField:
 
 
 def form_paths() -> list[str]:
-    """Paths of all fields with a form, in order."""
-    return [path for form in FORMS for group in form_groups(form).values() for path in group]
+    """Dotted paths of all scenario fields that a form shows, in the order of the forms."""
+    return [path for form in FORMS for paths in form_groups(form).values() for path in paths]
 
 
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
@@ -56,14 +56,14 @@ def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
     if path == "supernode.machine" and IMPORTED.fullmatch(option):
         machine = find_machine(option)
         return f"Imported: {machine.name if machine else option[:8]}"
-    title_fact = f"{field_of(path).files}.{option}.title"
-    if facts is not None and title_fact in facts:
-        return str(facts[title_fact].value)
+    title_key = f"{field_of(path).files}.{option}.title"
+    if facts is not None and title_key in facts:
+        return str(facts[title_key].value)
     return scenario_words.choice_label(path, option)
 
 
 def options(path: str, facts: Facts) -> list[str] | None:
-    """Options of a field: as declared, or names in the facts; None if it has no such list."""
+    """Options of a field: as declared, or names in the facts. None: the field takes any value."""
     field = field_of(path)
     if field.closed:
         return list(field.options)
@@ -116,8 +116,8 @@ def with_labels(text: str) -> str:
     def name_of(match: re.Match[str]) -> str:
         """Label of the field in backticks, in italics; other words in backticks stay."""
         field = field_info(match.group(1))
-        name = field.label if field else _labels_by_name().get(match.group(1))
-        return f"*{plain(name)}*" if name else match.group()
+        label = field.label if field else _labels_by_name().get(match.group(1))
+        return f"*{plain(label)}*" if label else match.group()
 
     return CODE.sub(name_of, text)
 
@@ -177,7 +177,7 @@ def why_idle(path: str, scenario: Scenario) -> str:
     return scenario_words.idle_reason(condition) if condition else ""
 
 
-def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str:
+def rows_in_words(path: str, rows: Sequence[Any], row_limit: int = ROWS_SHOWN) -> str:
     """The first `most` rows of a list of a scenario (a key of LISTS) as text; 'none' without rows.
     rows: as dicts or pydantic models.
 
@@ -185,14 +185,14 @@ def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str
     'chat, 1 part of the sessions; batch, 4 parts of the sessions'
     """
     _, row_text = LISTS[path]
-    sentences = [row_text(dict(row)) for row in rows[:most]]
-    if rows[most:]:
-        sentences.append(f"{len(rows) - most:,} more")
-    return "; ".join(sentences) or "none"
+    row_texts = [row_text(dict(row)) for row in rows[:row_limit]]
+    if rows[row_limit:]:
+        row_texts.append(f"{len(rows) - row_limit:,} more")
+    return "; ".join(row_texts) or "none"
 
 
 def _fault_text(row: dict[str, Any]) -> str:
-    """A fault as text: element, effect, begin and duration."""
+    """A fault as text: element, effect, begin and duration. row: fields of a Fault by name."""
     fault = Fault.model_validate(row)
     effect_text = KINDS[fault.kind].says(fault)
     duration_text = f" for {fault.duration_s:g} s" if fault.duration_s else ""
@@ -201,7 +201,7 @@ def _fault_text(row: dict[str, Any]) -> str:
 
 
 def _edit_text(row: dict[str, Any]) -> str:
-    """One edit of the fabric as text: the element, and what is added, taken out or left of it."""
+    """An edit of the fabric as text: element and change. row: fields of an Edit by name."""
     if row.get("add", "nothing") == "switch":
         return f"{row['element']}: a switch that is added"
     if row.get("add") == "link":
@@ -213,14 +213,14 @@ def _edit_text(row: dict[str, Any]) -> str:
 
 
 def _piece_text(row: dict[str, Any]) -> str:
-    """One stretch of a load profile as text: its begin, and the factors that differ from 1."""
-    factors = ((key, row.get(key, 1.0)) for key in ("rate", "input", "output"))
-    factor_texts = [f"{key} ×{value:,.4g}" for key, value in factors if value != 1.0]
+    """A piece of a load profile (`row`) as text: its begin, and the factors that are not 1."""
+    factors = ((name, row.get(name, 1.0)) for name in ("rate", "input", "output"))
+    factor_texts = [f"{name} ×{factor:,.4g}" for name, factor in factors if factor != 1.0]
     return f"from {row['at_s']:g} s {', '.join(factor_texts) or 'as the profile says'}"
 
 
 def _model_text(row: dict[str, Any]) -> str:
-    """A further model as text: its name and load."""
+    """A further model as text: its name and load. row: fields of a Model by name."""
     model = Model.model_validate(row)
     workload = model.workload
     name = model.name or text_of(model.deployment.model, "deployment.model")
@@ -230,13 +230,13 @@ def _model_text(row: dict[str, Any]) -> str:
 
 
 def _kind_text(row: dict[str, Any]) -> str:
-    """A row of further nodes as text: how many nodes, and the title of their chip."""
+    """A further kind of nodes as text: number and chip. row: fields of a NodeKind by name."""
     kind = NodeKind.model_validate(row)
     return f"{numbered(kind.nodes, 'node')} of {choice_label(CHIPS, kind.chip, load_facts())}"
 
 
 def _element_text(row: dict[str, Any]) -> str:
-    """Element of a fault or edit as text; of a link, both ends."""
+    """Element of a fault or edit as text; both ends if it is a link. row: fields by name."""
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
 
@@ -258,8 +258,8 @@ LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 def list_sentences(scenario: Scenario) -> list[str]:
     """Sentences on the lists of a scenario that have rows: faults, edits, seats and others."""
-    lists = ((path, title, value_of(scenario, path)) for path, (title, _) in LISTS.items())
-    return [f"{title}: {rows_in_words(path, rows)}" for path, title, rows in lists if rows]
+    titled_lists = ((path, title, value_of(scenario, path)) for path, (title, _) in LISTS.items())
+    return [f"{title}: {rows_in_words(path, rows)}" for path, title, rows in titled_lists if rows]
 
 
 def edit_effect(capacity: float | None, latency: float | None) -> str:

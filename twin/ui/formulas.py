@@ -28,12 +28,12 @@ _PLACES = threading.BoundedSemaphore(3)
 Answer = Callable[[Scenario], Any]
 
 
-def formula(
+def cached_formula(
     name: str, compute: Answer, lacking: Answer, *, spinner: str | bool = False, entries: int = 200
 ) -> Answer:
-    """Make a cached function of a scenario that returns `compute`'s answer, or a sentence on why
-    there is none. name: of the cache. lacking: returns a sentence if a file is missing, otherwise
-    ''. entries: number of answers that are cached."""
+    """Make a cached function of a scenario. It returns the answer of `compute`, or a sentence on
+    why there is none. name: of the cache. lacking: returns a sentence if a file that the scenario
+    names is missing, otherwise ''. entries: number of answers that are cached."""
 
     def cached(key: str, _scenario: Scenario) -> Any:
         """The answer, or the sentence why there is none; `key` identifies the scenario in the
@@ -54,12 +54,12 @@ def answer_or_reason(compute: Callable[[], Any]) -> Any:
         return str(error)
 
 
-def _missing_trace(s: Scenario) -> str:
+def _missing_trace_text(s: Scenario) -> str:
     """Sentence on the trace that a scenario replays and that is not stored here; otherwise ''."""
     return session.store().traces.missing_text(s)
 
 
-def no_file(s: Scenario) -> str:
+def missing_file_text(s: Scenario) -> str:
     """Sentence on a file that a scenario names and that is not stored here; '' if all are."""
     return session.store().missing_text(s)
 
@@ -70,30 +70,32 @@ def _formula_inputs(s: Scenario) -> steady.Priced:
 
 
 # What the traffic demands, by a sample of its requests (Offered).
-offered = formula(
-    "offered", lambda s: offer.offered_load(s, session.facts(), replayed_trace(s)), _missing_trace,
-    spinner="Drawing a sample of the requests",
+offered = cached_formula(
+    "offered", lambda s: offer.offered_load(s, session.facts(), replayed_trace(s)),
+    _missing_trace_text, spinner="Drawing a sample of the requests",
 )  # fmt: skip
 # What the deployment sustains (Prediction).
-capacity = formula(
-    "capacity", lambda s: steady.predict_with_advice(_formula_inputs(s)), no_file,
+capacity = cached_formula(
+    "capacity", lambda s: steady.predict_with_advice(_formula_inputs(s)), missing_file_text,
     spinner="Working out the steady state",
 )  # fmt: skip
 # Offered requests/s (None: a closed loop), and the share of them that KV space has room for.
-load_and_room = formula("load and room", lambda s: (
+load_and_room = cached_formula("load and room", lambda s: (
     (priced := _formula_inputs(s)).all_requests.rate_req_per_s, priced.room.admitted_share
-), no_file)  # fmt: skip
+), missing_file_text)  # fmt: skip
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
-layers = formula("layers", lambda s: full_load_timelines(s, session.facts(), *files_of(s)), no_file)
+layers = cached_formula("layers", lambda s: full_load_timelines(
+    s, session.facts(), *files_of(s)), missing_file_text)  # fmt: skip
 # How the deployment fares under its load (Outlook).
-outlook = formula("outlook", lambda s: load.outlook(_formula_inputs(s)), no_file, entries=500)
+outlook = cached_formula("outlook", lambda s: load.outlook(
+    _formula_inputs(s)), missing_file_text, entries=500)  # fmt: skip
 # (horizon_s, warmup_s) that fit the lives of its requests.
-times = formula(
+times = cached_formula(
     "times", lambda s: load.run_and_warmup_s(steady.Priced(s, session.facts())), lambda s: ""
 )
 # Which batch meets the SLO's TPOT, or that none does and why, as one sentence.
-bound = formula("bound", lambda s: steady.largest_batch(
-    _formula_inputs(s), 1e-3 * s.slo.tpot_ms).sentence, no_file)  # fmt: skip
+bound = cached_formula("bound", lambda s: steady.largest_batch(
+    _formula_inputs(s), 1e-3 * s.slo.tpot_ms).sentence, missing_file_text)  # fmt: skip
 
 
 def why_impossible(scenario: Scenario) -> str:

@@ -85,8 +85,8 @@ def draw_upload(kind: Import) -> None:
     with st.container(border=True):
         st.markdown(preview.title)
         with st.grid(4 if len(preview.figures) == 4 else 3, min_column_width=130):
-            for name, figure_text in preview.figures.items():
-                st.metric(name, figure_text, help=preview.help.get(name))
+            for figure_name, figure_text in preview.figures.items():
+                st.metric(figure_name, figure_text, help=preview.help.get(figure_name))
         for note in preview.notes:
             st.caption(note)
         file_value = kind.draw_options(file_value)
@@ -196,9 +196,9 @@ def _preview_trace(table: Any) -> Preview:
     }
     row_counts = summary["counts"].items()  # by reason
     left_out_texts = (f"{numbered(n, 'row')}: {why.replace('_', ' ')}" for why, n in row_counts)
-    warnings = (f":material/warning: {plain(warning)}" for warning in summary["warnings"])
+    warning_texts = (f":material/warning: {plain(warning)}" for warning in summary["warnings"])
     title = f"**{summary['format'].capitalize()}** · {numbered(summary['rows'], 'request')}"
-    return Preview(title, figures, [*map(plain, left_out_texts), *warnings])
+    return Preview(title, figures, [*map(plain, left_out_texts), *warning_texts])
 
 
 TRACES = Import(
@@ -257,10 +257,10 @@ def _preview_machine(machine: ImportedMachine) -> Preview:
     link_counts = Counter(end for *ends, _ in machine.links for end in ends)
     switches = [name for name, attrs in machine.vertices if attrs["kind"] == "switch"]
     if switches:  # a name with a typing error is one, and has few cables
-        few_first = first_few(sorted(switches, key=link_counts.__getitem__))
-        notes.append(f"Switches, as names of no other kind: {plain(few_first)}.")
-    meanings = {"Links": "Each direction counts."}
-    return Preview(f"**{plain(machine.name)}**", figures, notes, meanings)
+        listed_names = first_few(sorted(switches, key=link_counts.__getitem__))
+        notes.append(f"Switches, as names of no other kind: {plain(listed_names)}.")
+    help_texts = {"Links": "Each direction counts."}
+    return Preview(f"**{plain(machine.name)}**", figures, notes, help_texts)
 
 
 def _draw_routing_choice(machine: ImportedMachine) -> ImportedMachine:

@@ -31,11 +31,12 @@ LINE: Any = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
 
 
 class Strip(NamedTuple):
-    """Containers of a page's head, apart: elements of an interrupted script do not fail."""
+    """Containers at the head of a page: verdict, simulated answer, progress of the live run. They
+    are separate, so that drawing into them cannot fail after an interrupted script."""
 
     verdict: DeltaGenerator
     simulated: DeltaGenerator
-    again: DeltaGenerator
+    progress: DeltaGenerator
 
 
 @st.cache_resource(show_spinner=False, on_release=lambda live: live.close())
@@ -69,8 +70,8 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
     if status is None or not status.ended:
         if status is not None:
             container.empty()
-            with strip.again:
-                _look_again(run)
+            with strip.progress:
+                _redraw_progress(run)
         elif not session.refusal():
             container.badge("By formula", **GREY)
         return ""
@@ -86,8 +87,8 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
         hints = fault_hint + swing_hint + fill_hint
         st.markdown(_slo_figures(status.summary, draft) + hints, width="content")
     if status.searching:
-        with strip.again:
-            _look_again(run, until_found=True)
+        with strip.progress:
+            _redraw_progress(run, until_found=True)
     figures = {} if state == "filling" or misses_swings else status.summary
     _draw_verdict(strip.verdict, draft, figures, status.capacity)
     return run
@@ -104,13 +105,13 @@ def _begin_run(draft: Scenario) -> tuple[str, float]:
     refused."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
-    if (question := shortened_draft(draft, session.facts())) is None:
+    if (live_scenario := shortened_draft(draft, session.facts())) is None:
         return "", 0.0
     digest, run_id = st.session_state.get(STATE, ("", ""))
-    if digest != scenario_digest(question) or _live().status(run_id) is None:
-        run_id = _live().begin(question, superseded=run_id)
-        st.session_state[STATE] = (scenario_digest(question), run_id)
-    return run_id, question.horizon_s
+    if digest != scenario_digest(live_scenario) or _live().status(run_id) is None:
+        run_id = _live().begin(live_scenario, superseded=run_id)
+        st.session_state[STATE] = (scenario_digest(live_scenario), run_id)
+    return run_id, live_scenario.horizon_s
 
 
 def _await_run(place: DeltaGenerator, run: str) -> Status | None:
@@ -126,7 +127,7 @@ def _await_run(place: DeltaGenerator, run: str) -> Status | None:
 
 
 @st.fragment(run_every=AGAIN_S)
-def _look_again(run: str, *, until_found: bool = False) -> None:
+def _redraw_progress(run: str, *, until_found: bool = False) -> None:
     """Draw a run's progress, or (if `until_found`) its search for capacity, until that ends."""
     status = _live().status(run)
     if status is None or (not status.searching if until_found else status.ended):
@@ -150,13 +151,13 @@ def _slo_figures(summary: Mapping[str, Any], draft: Scenario) -> str:
     figure_texts = []
     for metric in sweep.SLOS:
         if (value := summary.get(metric.key)) is not None:
-            text = f"{metric.label} {as_text(metric.key, value)}"
+            figure = f"{metric.label} {as_text(metric.key, value)}"
             if metric.slo and has_one_slo(draft):
-                text += f" of {as_text(metric.key, metric.slo(draft))}"
-            figure_texts.append(f":red[{text}]" if metric.key in broken_keys else text)
+                figure += f" of {as_text(metric.key, metric.slo(draft))}"
+            figure_texts.append(f":red[{figure}]" if metric.key in broken_keys else figure)
     if (attained_share := summary.get("slo_attainment")) is not None:
-        text = f"{as_text('slo_attainment', attained_share)} within the SLO"
-        figure_texts.append(f":red[{text}]" if broken_keys else text)
+        figure = f"{as_text('slo_attainment', attained_share)} within the SLO"
+        figure_texts.append(f":red[{figure}]" if broken_keys else figure)
     return " · ".join(figure_texts) or "too short for a figure: press Run"
 
 
@@ -164,8 +165,8 @@ def _draw_verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
-    """Draw a sentence on speed, load and idle NPUs; returns its element. summary, capacity: of the
-    live run, used in place of the formulas' answers where they are not empty."""
+    """Draw a sentence on speed, load and idle NPUs; returns its element. summary, capacity: figures
+    and largest load of the live run; the formulas' answers are used where these are empty."""
     if refusal := session.refusal():  # older answers would mislead
         text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")
@@ -205,51 +206,51 @@ def _formula_clause(draft: Scenario, outlook: Outlook, meets_slo: bool | None) -
         tpot_text = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
         ttft_text = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
         return f":red[**{ttft_text if outlook.limit == 'prefill' else tpot_text}**]"
-    load_req_per_s, most_text = outlook.rate_req_per_s, _rate(outlook.slo_req_per_s)
+    load_req_per_s, rate_text = outlook.rate_req_per_s, _rate(outlook.slo_req_per_s)
     if load_req_per_s is not None and load_req_per_s > outlook.slo_req_per_s:
         if meets_slo:
-            return f"**holds its SLO in this run**; by formula up to **{most_text}**"
-        limit_text = f"by formula its SLO holds up to **{most_text}** ({outlook.limit} is full)"
+            return f"**holds its SLO in this run**; by formula up to **{rate_text}**"
+        limit_text = f"by formula its SLO holds up to **{rate_text}** ({outlook.limit} is full)"
         if meets_slo is None and SAFE * load_req_per_s <= outlook.slo_req_per_s:
             reserve_text = f"{100 * (1 - SAFE):.0f} % in reserve"
             return f":orange[**at its limit**]: {limit_text}, with {reserve_text}; a run decides"
         return f":red[**too much load**]: {limit_text}"
-    most_text = f"**{most_text}**{_swing_text(draft, outlook, is_simulated=meets_slo is not None)}"
+    rate_text = f"**{rate_text}**{_swing_text(draft, outlook, is_simulated=meets_slo is not None)}"
     if meets_slo is False:
-        return f":red[**misses its SLO**], which by formula it holds up to {most_text}"
-    return f"by formula holds its SLO up to {most_text}"
+        return f":red[**misses its SLO**], which by formula it holds up to {rate_text}"
+    return f"by formula holds its SLO up to {rate_text}"
 
 
 def _swing_text(draft: Scenario, outlook: Outlook, *, is_simulated: bool) -> str:
-    """Text for a load that varies: that formulas assume a constant load, and the offered peak; ''
-    for a constant load. is_simulated: whether the live run has judged the SLO."""
+    """Text for a load that varies: formulas assume a constant one, and the peak of the offered
+    load. '' for a constant load. is_simulated: whether the live run has judged the SLO."""
     if draft.workload.profile.flat or outlook.rate_req_per_s is None:
         return ""
-    edges_s, factor = rate_factors(draft.workload, draft.horizon_s, session.facts())
-    peak_over_mean = float(factor.max() / np.average(factor, weights=np.diff(edges_s)))
+    edges_s, rate_ratio = rate_factors(draft.workload, draft.horizon_s, session.facts())
+    peak_over_mean = float(rate_ratio.max() / np.average(rate_ratio, weights=np.diff(edges_s)))
     peak_req_per_s = outlook.rate_req_per_s * peak_over_mean
-    is_open = not is_simulated and peak_req_per_s > outlook.slo_req_per_s
-    end_text = ": :orange[**a run decides**]" if is_open else ""
-    return f" of even load; it peaks at {_rate(peak_req_per_s)}{end_text}"
+    needs_run = not is_simulated and peak_req_per_s > outlook.slo_req_per_s
+    hint_text = ": :orange[**a run decides**]" if needs_run else ""
+    return f" of even load; it peaks at {_rate(peak_req_per_s)}{hint_text}"
 
 
 def _simulation_clause(draft: Scenario, capacity: Mapping[str, Any], meets_slo: bool | None) -> str:
-    """Clause on the largest load within the SLO by simulation (`capacity`). meets_slo: whether the
-    live run meets the SLO."""
+    """Clause on the largest load within the SLO by simulation. capacity: load that keeps the SLO
+    (`low`) and load that misses it (`high`). meets_slo: whether the live run meets the SLO."""
     unit, offered_load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"
-    most_text = f"**{amount(capacity['low'], 'rate', unit)}**"
+    load_text = f"**{amount(capacity['low'], 'rate', unit)}**"
     if capacity["high"] is None:
-        return f"holds its SLO up to {most_text} at least"
-    most_text += f" and misses it from {amount(capacity['high'], 'rate', '').strip()} (simulated)"
+        return f"holds its SLO up to {load_text} at least"
+    load_text += f" and misses it from {amount(capacity['high'], 'rate', '').strip()} (simulated)"
     if offered_load >= capacity["high"]:
-        return f":red[**too much load**]: it holds its SLO up to {most_text}"
+        return f":red[**too much load**]: it holds its SLO up to {load_text}"
     if meets_slo is False:
-        return f":red[**misses its SLO**], which it holds up to {most_text}"
+        return f":red[**misses its SLO**], which it holds up to {load_text}"
     if offered_load > capacity["low"]:
-        return f":orange[**at its limit**]: it holds its SLO for sure up to {most_text}"
-    return f"holds its SLO up to {most_text}"
+        return f":orange[**at its limit**]: it holds its SLO for sure up to {load_text}"
+    return f"holds its SLO up to {load_text}"
 
 
 def _rate(req_per_s: float) -> str:

@@ -57,14 +57,14 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     requests = session.store().runs.table(run, "requests", _STAMPS)
     first_s = requests["first_token_s"].to_numpy()
     is_ttft_steady = (first_s > 0.0) & (first_s >= warmup_s)  # not of those at the start
-    is_end_steady = requests["finish_s"].to_numpy() >= warmup_s
+    ends_after_warmup = requests["finish_s"].to_numpy() >= warmup_s
     ttft_s = latency.span_s(requests, "arrival_s", "first_token_s")
     is_slowest = np.zeros(len(is_ttft_steady), bool)
     if is_ttft_steady.any():
         is_slowest = is_ttft_steady & (ttft_s >= np.quantile(ttft_s[is_ttft_steady], 1 - SLOWEST))
     stages_s = ((n, latency.span_s(requests, *ends)[is_slowest]) for n, *ends in latency.TTFT_PARTS)
     stage_means = [(n, float(np.nanmean(s))) for n, s in stages_s if np.isfinite(s).any()]
-    tpot_s = latency.tpot_s(requests)[is_end_steady]
+    tpot_s = latency.tpot_s(requests)[ends_after_warmup]
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)
 
 
@@ -78,7 +78,7 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def stored_explanation(run: str, _row: RunRow) -> dict[str, Any]:
-    """Result of an explanation as JSON: summary, causes, seconds by piece. run: id of its run."""
+    """Result of an explaining run as JSON: summary, causes, seconds of a mean request by piece."""
     run_store = session.store().runs
     return as_json(_row.summary, *(run_store.table(run, name) for name in ("causes", "waterfall")))
 
@@ -107,7 +107,7 @@ def iteration_rows(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[st
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
-    """Numbers of the (slowest, median) request after the warm-up by TTFT, by TPOT and by E2E."""
+    """Numbers of the (slowest, median) request by TTFT, TPOT and E2E, without the warm-up."""
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
     # As the figures count: of TTFT first tokens after the warm-up, of the others answers.
@@ -122,9 +122,9 @@ def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
     }
     ids_by_criterion = {}
     for criterion, values_s in times_s.items():
-        if finite := np.isfinite(values_s).sum():  # what is not known is sorted to the end
-            ids = requests["request_id"].to_numpy()[np.argsort(values_s, kind="stable")[:finite]]
-            ids_by_criterion[criterion] = int(ids[-1]), int(ids[finite // 2])
+        if count := np.isfinite(values_s).sum():  # what is not known is sorted to the end
+            ids = requests["request_id"].to_numpy()[np.argsort(values_s, kind="stable")[:count]]
+            ids_by_criterion[criterion] = int(ids[-1]), int(ids[count // 2])
     return ids_by_criterion
 
 
@@ -137,7 +137,8 @@ def request_row(run: str, number: int) -> dict[str, Any] | None:
 
 @st.cache_data(show_spinner="Running its span again, watched", max_entries=200)
 def passes_of_request(run: str, number: int) -> watched.Inside:
-    """Passes of the instances that served a request, found by a re-run; raises its errors."""
+    """Iterations and prefill batches of the instances that served a request, found by running its
+    span of time again. Raises the errors of that re-run."""
     row = request_row(run, number)
     assert row is not None
     return watched.request_work(watched.stored_source(session.store(), run), row)

@@ -73,13 +73,13 @@ def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
 
 
 def headlines(summary: Mapping[str, Any], place: Place = "line") -> list[str]:
-    """Texts of a summary's figures that belong to a place, with units: 'TTFT p50 0.8 s'."""
+    """A summary's figures that a place of the pages shows, as texts: 'TTFT p50 0.8 s'."""
     metrics = [metric for metric in metrics_at(place) if summary.get(metric.key)]
-    return [f"{_lower_first(m.short or m.label)} {as_text(m.key, summary[m.key])}" for m in metrics]
+    return [f"{_in_sentence(m.short or m.label)} {as_text(m.key, summary[m.key])}" for m in metrics]
 
 
-def _lower_first(text: str) -> str:
-    """A label for the middle of a sentence: 'decode', but 'TTFT p50'."""
+def _in_sentence(text: str) -> str:
+    """A label as it is written inside a sentence: 'Decode' -> 'decode', but 'TTFT p50' stays."""
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
@@ -117,12 +117,12 @@ def watch_runs(ids: Sequence[str], text: str = "") -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.progress(rows[0].progress, f"{text} {_rerun_progress(rows[0])}")
             st.button("Stop", icon=":material/stop_circle:", key="stop-watched", args=(rows[0].id,),
-                      on_click=session.toast_refusals("lock")(session.stop),
+                      on_click=session.toast_refusals("lock")(session.stop_run),
                       disabled=rows[0].cancel_s is not None)  # fmt: skip
 
 
 def _rerun_progress(run: RunRow) -> str:
-    """Sentence on the re-runs that an explanation (`run`) has made, and on its remaining time."""
+    """Sentence on how many re-runs an explaining run has made, and on its remaining time."""
     rerun_count, done_share = run.live.get("runs"), run.progress
     if run.state == "queued":
         return "Waiting for a free process"
@@ -134,21 +134,21 @@ def _rerun_progress(run: RunRow) -> str:
 
 
 def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
-    """Draw error bands of figures, and the reasons for them. scenarios: by names of their runs."""
+    """Draw error bands of runs' figures, and the reasons for them. scenarios: by name of a run."""
     run_bands = [(runs, bands) for runs, bands in bands_by_run(scenarios, session.facts()) if bands]
     if not run_bands:
         return
-    one_group = len(run_bands) == 1
+    is_one_group = len(run_bands) == 1
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for runs, bands in run_bands[:SHOWN]:
-            prefix = "" if one_group else f"{plain(', '.join(runs))}: "
+            prefix = "" if is_one_group else f"{plain(', '.join(runs))}: "
             band_text = f"Four of five measurements are expected within {plain(bands_text(bands))}."
             st.caption(f":material/target: {prefix}{band_text}", width="content")
         hidden_count = len(run_bands) - SHOWN
         label = "What this rests on" + (f", and {hidden_count} more" if hidden_count > 0 else "")
         with st.popover(label, type="tertiary"):
             for runs, bands in run_bands:
-                if not one_group:
+                if not is_one_group:
                     st.markdown(f"**{plain(', '.join(runs))}**")
                 for band in bands:
                     st.markdown(f"- {plain(band.sentence)}")
@@ -165,8 +165,8 @@ def draw_heading(row: RunRow, question: str = "") -> None:
     if note.title:
         st.caption(f"Scenario: {plain(row.name)}")
     if note.tags or note.text:
-        lines = [tag_badges(note.tags), *map(plain, note.text.splitlines())]
-        st.markdown("  \n".join(lines).strip())
+        note_lines = [tag_badges(note.tags), *map(plain, note.text.splitlines())]
+        st.markdown("  \n".join(note_lines).strip())
 
 
 def linked_scenarios() -> list[Scenario]:
@@ -178,22 +178,22 @@ def linked_scenarios() -> list[Scenario]:
         return []
 
 
-def draw_offer(scenario: Scenario) -> None:
-    """Draw name and figures of a scenario that came with a link, to be run here."""
+def draw_linked_scenario(scenario: Scenario) -> None:
+    """Draw the name and main settings of a scenario that came with a link."""
     st.markdown(f"The link carries the scenario: **{plain(scenario.name)}**")
     st.caption(plain(f"{words.npus_text(scenario)} · {words.card_line(scenario)}"))
 
 
 def named_run(page: str) -> tuple[RunRow, Scenario]:
-    """The run in the address and its scenario; without one, the page says why and stops."""
+    """Return the run in the page's address and its scenario; or draw why not, and stop."""
     row = addresses.open_run(st.query_params.to_dict(), session.store())
     if row is None:
         st.title(PAGES[page].title, anchor=False)
         st.caption(PAGES[page].about)
         recent_runs = latest_runs(RECENT)
         empty_text = "Nothing has been run here yet. Choose a preset and press Run."
-        some_text = "Choose one of the latest runs, or start a new one."
-        st.markdown(some_text if recent_runs else empty_text)
+        choose_text = "Choose one of the latest runs, or start a new one."
+        st.markdown(choose_text if recent_runs else empty_text)
         _offer_presets()
         draw_links(page, recent_runs)
         st.stop()
@@ -203,7 +203,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
         if not (scenarios := linked_scenarios()):
             _offer_presets()
             st.stop()
-        draw_offer(scenarios[0])
+        draw_linked_scenario(scenarios[0])
         if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
             open_run(scenarios[0])
         st.stop()
@@ -220,7 +220,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
 
 
 def ended_run(page: str) -> tuple[RunRow, Scenario]:
-    """The address's run with results, and its scenario; otherwise the page says why and stops."""
+    """Return the address's run and scenario; without results draw why, and stop the page."""
     row, scenario = named_run(page)
     draw_heading(row, PAGES[page].about)
     if not row.ended or not row.summary:
@@ -243,11 +243,11 @@ def follow_run(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow
     with place.container():
         draw_heading(row, scenario.question or words.card_line(scenario))
         progress_place = st.empty()
-    shown_state = ""
+    shown_text = ""
     while not row.ended and time.time() - row.queued_s < AT_ONCE_S:
-        if _state_text(row) != shown_state:
-            shown_state = _state_text(row)
-            progress_place.progress(row.progress, shown_state)
+        if _state_text(row) != shown_text:
+            shown_text = _state_text(row)
+            progress_place.progress(row.progress, shown_text)
         time.sleep(LOOK_S)
         row = session.store().runs.get(row.id) or row
     if row.ended:
@@ -286,7 +286,7 @@ def _draw_progress(run: str, interval_s: float) -> None:
             st.button(
                 "Stopping" if row.cancel_s else "Stop this run",
                 icon=":material/stop_circle:", args=(run,), key="stop",
-                on_click=session.toast_refusals("lock")(session.stop), width="stretch",
+                on_click=session.toast_refusals("lock")(session.stop_run), width="stretch",
                 disabled=row.cancel_s is not None,
             )  # fmt: skip
         st.progress(row.progress)
@@ -307,17 +307,17 @@ def draw_compilation() -> None:
         return
     st.markdown("The engine is compiled once on a machine. Later starts take seconds.")
     with st.container(horizontal=True, gap="small"):
-        for name, stage in stages.items():
+        for stage_name, stage in stages.items():
             if stage.took_s is None:
-                label = f"{name} {time.monotonic() - stage.began_s:.0f} s"
+                label = f"{stage_name} {time.monotonic() - stage.began_s:.0f} s"
                 st.badge(label, icon=":material/progress_activity:", color="blue", width="content")
             else:
-                label = f"{name} {stage.took_s:.0f} s"
+                label = f"{stage_name} {stage.took_s:.0f} s"
                 st.badge(label, icon=":material/check:", color="green", width="content")
 
 
 def _state_text(row: RunRow) -> str:
-    """What a run does that has not ended: waiting, starting, running or stopping, as text."""
+    """State of an unfinished run as text: waiting, starting, running or stopping."""
     if row.cancel_s is not None:
         return "Stopping"
     if row.state == "queued":
@@ -374,21 +374,21 @@ def draw_failure(row: RunRow, scenario: Scenario) -> None:
     if row.state == "failed":
         st.error(f"This run failed: {sentence(row.message)}", icon=":material/error:")
         if AGAIN in row.message:
-            _offer_again(scenario)
+            _offer_rerun(scenario)
         else:
             offer_copy(scenario, "primary")
         return
     end_text = f"at {100 * row.progress:.0f} %"
     if row.state == "cancelled":
-        draw_box, text, icon = st.info, f"stopped {end_text}", ":material/do_not_disturb_on:"
+        draw_box, state_text, icon = st.info, f"stopped {end_text}", ":material/do_not_disturb_on:"
     else:
         end_text += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
-        draw_box, text, icon = st.warning, f"interrupted {end_text}", ":material/power_off:"
-    draw_box(f"This run was {text}, so it has no results.", icon=icon)
-    _offer_again(scenario)
+        draw_box, state_text, icon = st.warning, f"interrupted {end_text}", ":material/power_off:"
+    draw_box(f"This run was {state_text}, so it has no results.", icon=icon)
+    _offer_rerun(scenario)
 
 
-def _offer_again(scenario: Scenario) -> None:
+def _offer_rerun(scenario: Scenario) -> None:
     """Draw a button that runs a scenario again, and one that edits a copy of it."""
     with st.container(horizontal=True, gap="small"):
         if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):

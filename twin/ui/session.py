@@ -171,7 +171,7 @@ def _refusal_of(changes: dict[str, Any]) -> str:
     return ""
 
 
-def edit(path: str) -> None:
+def edit_field(path: str) -> None:
     """Callback of the widget of a field: write its value into the draft."""
     if is_gone(field_key(path)):
         return
@@ -192,7 +192,7 @@ def is_gone(key: str) -> bool:
     return key not in st.session_state
 
 
-def value(path: str) -> Any:
+def widget_value(path: str) -> Any:
     """Value of a field's widget: the refused edit if there is one, otherwise the draft's value."""
     pending_edits = _state().pending
     return pending_edits[path] if path in pending_edits else value_of(draft(), path)
@@ -229,17 +229,17 @@ def field_key(path: str) -> str:
     return f"field:{path}:{_state().generation}"
 
 
-def can_step(by: int) -> bool:
-    """Whether a step of the draft, or a refused edit, can be undone (by = -1) or redone (1)."""
+def can_undo_or_redo(steps: int) -> bool:
+    """Whether an edit of the draft can be undone (steps = -1) or redone (steps = 1)."""
     state = _state()
-    return 0 <= state.position + by < len(state.history) or (by < 0 and bool(state.pending))
+    return 0 <= state.position + steps < len(state.history) or (steps < 0 and bool(state.pending))
 
 
-def step(by: int) -> None:
-    """Undo (by = -1) or redo (1) a step of the draft; a refused edit is undone first."""
+def undo_or_redo(steps: int) -> None:
+    """Undo (steps = -1) or redo (steps = 1) an edit of the draft; pending edits are undone first."""
     state = _state()
-    if 0 <= state.position + by < len(state.history) and not (by < 0 and state.pending):
-        state.position += by
+    if 0 <= state.position + steps < len(state.history) and not (steps < 0 and state.pending):
+        state.position += steps
     _drop_pending_edits()
 
 
@@ -314,12 +314,12 @@ def is_edited() -> bool:
     return len(_state().history) > 1
 
 
-def run(scenario: Scenario, engine: str = "") -> str:
+def start_run(scenario: Scenario, engine: str = "") -> str:
     """Submit a scenario to the runner, unless its run is stored; returns the run's id. engine:
     module of another engine, such as `job.EXPLAIN`; '' for the usual one. Raises StoreError."""
     return runner().submit(scenario, store(), engine)
 
 
-def stop(run: str) -> None:
+def stop_run(run: str) -> None:
     """Stop a run with this visitor's rights; raises StoreError."""
     runner().cancel(run, store())

@@ -102,7 +102,7 @@ def choose(label: str, options: Iterable[str], key: str, **look: Any) -> str:
 
 
 def slo_margin(value_s: float, limit_s: float) -> dict[str, Any]:
-    """Arguments of `st.metric` that say how far a time is above or below its SLO; both in s."""
+    """Arguments of `st.metric` for a time in s, with its distance from the SLO (limit_s) below."""
     excess_s = value_s - limit_s
     side_word, colour = ("over", "inverse") if excess_s > 0 else ("under", "normal")
     delta_text = f"{seconds(abs(excess_s))} {side_word} the SLO of {seconds(limit_s)}"

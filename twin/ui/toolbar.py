@@ -36,8 +36,9 @@ def draw_header(page: str, *, run: bool = True) -> None:
         draw_changes()
         st.space("stretch")
         for action, step_count in (("undo", -1), ("redo", 1)):
-            st.button(f":material/{action}:", action, action.capitalize(), on_click=session.step,
-                      args=(step_count,), disabled=not session.can_step(step_count))  # fmt: skip
+            st.button(f":material/{action}:", action, action.capitalize(), args=(step_count,),
+                      on_click=session.undo_or_redo,
+                      disabled=not session.can_undo_or_redo(step_count))  # fmt: skip
         if run:
             draw_draft_link(page)
             draw_run_button()
@@ -117,7 +118,7 @@ def draw_run_button() -> None:
 def open_run(scenario: Scenario) -> None:
     """Start a scenario's run and open its page; if it is refused, say why and stay."""
     with session.toast_refusals():
-        go_to("run", {"run": session.run(scenario)})
+        go_to("run", {"run": session.start_run(scenario)})
 
 
 def draw_changes() -> None:
@@ -142,8 +143,8 @@ def draw_changes() -> None:
 
 
 def draft_changes() -> list[tuple[str, Callable[[], None]]]:
-    """(line of Markdown, function that undoes it) of each change from the preset; edits of the
-    fabric with equal effect share a line."""
+    """List (line of Markdown, function that undoes the change) for each change from the preset.
+    Edits of the fabric with equal effect share a line."""
     values_by_path = {row.path: row.values for row in input_rows(session.preset(), session.draft())}
     changes: list[tuple[str, Callable[[], None]]] = [
         (fields.change_line(path, *(plain(fields.text_of(value, path)) for value in values)),

@@ -52,7 +52,7 @@ def lengths_text(s: Scenario) -> str:
 
 
 def reuse_text(s: Scenario) -> str:
-    """What part of prompts is shared, as text: '25 % shared'; '' if prompts share nothing."""
+    """What prompts have in common, as text: '25 % shared', 'in sessions'; '' if nothing."""
     workload = s.workload
     if workload.arrivals == "trace" or workload.prefix == "none":
         return ""
@@ -91,7 +91,7 @@ def remaining_text(seconds: float) -> str:
     ('1 s', '50 s', '2.5 min', '12 min')
     """
     rounding_from_s = {600: 60, 60: 30, 20: 10, 0: 1}  # from so many seconds on
-    rounding_s = next(step for least_s, step in rounding_from_s.items() if seconds >= least_s)
+    rounding_s = next(step_s for least_s, step_s in rounding_from_s.items() if seconds >= least_s)
     return duration(max(1, rounding_s * round(seconds / rounding_s)))
 
 
@@ -121,9 +121,9 @@ def age_text(seconds: float) -> str:
     return "just now"
 
 
-def differ_in_words_only(one: Scenario, other: Scenario) -> bool:
+def differ_in_words_only(scenario: Scenario, other: Scenario) -> bool:
     """Whether two scenarios differ only in name, question and source, or not at all."""
-    return changed_fields(one, other).keys() <= {*WORDS}
+    return changed_fields(scenario, other).keys() <= {*WORDS}
 
 
 def name_draft(draft: Scenario, origin: Scenario) -> Scenario:
@@ -157,19 +157,19 @@ def _change_text(path: str, draft: Scenario) -> str:
     return f"{field.label} {text_of(value, path)} {field.unit_after_label}".rstrip()
 
 
-def truncated(text: str, most: int) -> str:
+def truncated(text: str, length_max: int) -> str:
     """The text; if it is longer than `most` characters, it is cut to that length and ends with ….
 
     >>> truncated("Price of an NPU-hour 2 per hour", 24)
     'Price of an NPU-hour 2…'
     """
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+    return text if len(text) <= length_max else f"{text[: length_max - 1].rstrip()}…"
 
 
 def draft_and_origin(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
-    """(draft for a stored scenario, scenario against which its changes are shown). If the
-    scenario's name is a preset's with a change, the draft gets the preset's name, and the preset is
-    the second. Otherwise both are the scenario."""
+    """(draft for a stored scenario, scenario with which the draft is compared). If the scenario's
+    name is that of a changed preset, the draft gets the preset's name and is compared with the
+    preset. Otherwise both are the scenario."""
     for preset in presets:
         if scenario.name.startswith(preset.name + BETWEEN):
             draft = scenario.model_copy(update={"name": preset.name, "question": preset.question})

@@ -42,8 +42,8 @@ def test_a_fleet_is_simulated_with_what_follows_from_it_and_shown(page, begun):
 
 def test_a_fleet_under_way_goes_on_in_a_page_that_is_loaded_again(page, store, begun, monkeypatch):
     """Also one whose next runs were not begun yet when its page was closed."""
-    monkeypatch.setattr(session, "run", lambda scenario: queued(store, scenario))
-    monkeypatch.setattr(session, "stop", store.runs.request_stop)
+    monkeypatch.setattr(session, "start_run", lambda scenario: queued(store, scenario))
+    monkeypatch.setattr(session, "stop_run", store.runs.request_stop)
     page.button(key="fleet-run").click().run()
     assert page.button(key="fleet-stop")
     del page.session_state["fleet-runs"]  # all that a page loaded again has not
@@ -64,7 +64,7 @@ def test_a_run_that_failed_is_said_until_the_fleet_is_begun_again(page, store, b
         store.runs.fail(run, owner, "out of memory")
         return run
 
-    monkeypatch.setattr(session, "run", fails)
+    monkeypatch.setattr(session, "start_run", fails)
     page.button(key="fleet-run").click().run()
     page.run()
     assert failing and ["out of memory" in each.value for each in page.error] == [True]

@@ -10,17 +10,18 @@ from twin.scenario import Scenario
 from twin.ui import session, theme
 from twin.ui.charts.base import Chart, add_bars, add_line, chart, empty_chart, figure, mark_at
 from twin.ui.fields import sentence
-from twin.ui.formulas import files_of, formula, no_file, replayed_trace
+from twin.ui.formulas import cached_formula, files_of, missing_file_text, replayed_trace
 from twin.ui.show import plot
 from twin.workload.offered import Offered
 
 # Hit ratio against the size of the memory pool (HitCurve).
-curve_of = formula(
-    "hit curve", lambda s: hit_curve(s, session.facts(), replayed_trace(s)), no_file,
+curve_of = cached_formula(
+    "hit curve", lambda s: hit_curve(s, session.facts(), replayed_trace(s)), missing_file_text,
     spinner="Following the blocks of every prompt", entries=20,
 )  # fmt: skip
 # What reading cached KV takes against computing it (list[Read]).
-reads_of = formula("reads", lambda s: read_costs(s, session.facts(), *files_of(s)), no_file)
+reads_of = cached_formula("reads", lambda s: read_costs(
+    s, session.facts(), *files_of(s)), missing_file_text)  # fmt: skip
 
 
 def draw_hit_curve(draft: Scenario, demand: Offered) -> None:

@@ -174,9 +174,9 @@ def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Char
     )  # fmt: skip
 
 
-def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
+def faults(scenario_faults: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """Chart of faults over simulated time, with a bar for each from its begin to its repair."""
-    shown_faults = [e for e in events if e.at_s < horizon_s][:FAULTS_MOST]
+    shown_faults = [e for e in scenario_faults if e.at_s < horizon_s][:FAULTS_MOST]
     if not shown_faults:
         return base.empty_chart("Nothing breaks within the simulated time")
     row_names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown_faults)]

@@ -36,7 +36,7 @@ FIRST: dict[str, tuple[str, ...]] = {
 
 
 def draw_group(paths: Iterable[str]) -> None:
-    """Draw the fields that have an effect, two per row, and name those without, with reasons."""
+    """Draw the fields that have an effect, two per row, and name the others with the reasons."""
     scenario = session.draft_with_pending()
     names_by_reason: dict[str, list[str]] = {}
     grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
@@ -55,7 +55,8 @@ def draw_group(paths: Iterable[str]) -> None:
 def draw_field(path: str) -> None:
     """Draw the widget of one field, with a refused edit's reason below."""
     names = fields.options(path, session.facts())
-    draw_widget(fields.field_of(path), session.value(path), names=names, **edit_arguments(path))
+    value = session.widget_value(path)
+    draw_widget(fields.field_of(path), value, names=names, **edit_arguments(path))
     if refusal := session.latest_refusal(path):
         draw_refusal(refusal)
 
@@ -72,9 +73,9 @@ def last_search() -> tuple[int, str]:
     return (st.session_state[SEARCHES], session.field_key(path)) if path else (0, "")
 
 
-def take_sought_field(form: str) -> str | None:
-    """Path of the field that was searched for, if it is in this form. None if there is none, or on
-    further calls for the same search."""
+def pop_sought_field(form: str) -> str | None:
+    """Return and forget the path of the field that the visitor searched for, if it is in this form;
+    otherwise None."""
     path = st.session_state.get(OPENS)
     if path is None or fields.field_of(path).form != form:
         return None
@@ -84,7 +85,7 @@ def take_sought_field(form: str) -> str | None:
 
 def edit_arguments(path: str) -> dict[str, Any]:
     """Arguments that make a widget edit a field of the draft: key, help and callback."""
-    callback = {"on_change": session.edit, "args": (path,)}
+    callback = {"on_change": session.edit_field, "args": (path,)}
     return {"key": session.field_key(path), "help": fields.tooltip(path), **callback}
 
 
@@ -135,7 +136,7 @@ def _draw_choice(field: ScenarioField, value: str, names: Sequence[str], **kwarg
 
 
 def further_fields(form: str) -> dict[str, list[str]]:
-    """Paths of a form's fields by group, without those in FIRST that have an effect."""
+    """Paths of a form's fields by group, without the fields that `draw_form` draws first."""
     draft = session.draft_with_pending()
     return {
         name: [path for path in paths if path not in FIRST[form] or fields.why_idle(path, draft)]
@@ -149,7 +150,7 @@ def draw_form(form: str, draw_by_group: Mapping[str, Callable[[], None]]) -> str
     draft = session.draft_with_pending()
     draw_group(path for path in FIRST[form] if not fields.why_idle(path, draft))
     paths_by_group, group_key = further_fields(form), f"{form}-group"
-    if path := take_sought_field(form):
+    if path := pop_sought_field(form):
         st.session_state[group_key] = None if path in FIRST[form] else fields.field_of(path).group
     if st.session_state.get(group_key) not in paths_by_group:
         st.session_state[group_key] = None

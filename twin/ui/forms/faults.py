@@ -41,8 +41,8 @@ def draw_form() -> None:
             pages, page_key = -(-len(fault_rows) // ROWS_SHOWN), f"fault-page:{len(fault_rows)}"
             page = st.number_input(f"Page of {pages}", 1, pages, pages, key=page_key)
             first_row = ROWS_SHOWN * (int(page) - 1)
-        for number in range(first_row, min(first_row + ROWS_SHOWN, len(fault_rows))):
-            _draw_row(fault_rows, number, fabric)
+        for row_number in range(first_row, min(first_row + ROWS_SHOWN, len(fault_rows))):
+            _draw_row(fault_rows, row_number, fabric)
         st.caption(
             "Left: the share of its speed or rate that remains, when it does not fail outright. "
             "Lasts 0 s: until the end of the run."
@@ -71,7 +71,7 @@ def draw_form() -> None:
 
 
 def _draw_button(text: str, key: str, rows: list[Row], **look: Any) -> None:
-    """Draw a button that makes `rows` the draft's faults."""
+    """Draw a button that makes `rows` the draft's faults. look: further arguments of the button."""
     set_faults = session.toast_refusals()(
         lambda: session.set_draft(with_overrides(session.draft(), {"faults": rows}))
     )
@@ -128,8 +128,8 @@ def widget_key(number: int, field: str) -> str:
 
 
 def _apply_edit(number: int, field: str, fabric: Network) -> None:
-    """Write the widget of a field of a row to the draft. If that is impossible, show a sentence
-    below the row."""
+    """Callback: write the value of a fault's widget to the draft. number: row of the fault. If the
+    value is refused, store the sentence on why, which is drawn below the row."""
     if session.is_gone(widget_key(number, field)):
         return
     new_value = st.session_state[widget_key(number, field)]
@@ -141,8 +141,8 @@ def _apply_edit(number: int, field: str, fabric: Network) -> None:
     reason = fault_error(fabric, new_row)
     is_incomplete = KINDS[new_row["kind"]].needs_to and not new_row["to"]
     if reason and field in ("element", "to", "kind") and not is_incomplete:
-        old_text = fault_rows[number][field] or "the whole element"
-        new_value = choice_label("faults[].kind", old_text) if field == "kind" else old_text
+        old_value = fault_rows[number][field] or "the whole element"
+        new_value = choice_label("faults[].kind", old_value) if field == "kind" else old_value
         reason = f"{reason.rstrip('.')}; until then it stays {new_value}"
     else:
         fault_rows[number] = new_row
@@ -169,7 +169,7 @@ def typical_faults(
     node = int(fabric.node[fabric.dies[instance.die_of_rank[-1]]])
     switch_name, switch_text = f"L1 {node}.3", f"of an L1 switch of node {node}"
     cpu_faults = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
-    rows_of = {
+    rows_by_name = {
         f"A die of {instance.name}": [fault(die)],
         "A node": [fault(f"node {node}")],
         f"A straggler in {instance.name}, half speed": [fault(die, "slow")],
@@ -182,7 +182,7 @@ def typical_faults(
         f"The memory server of node {node}": cpu_faults,
     }
     return {
-        name: rows for name, rows in rows_of.items()
+        name: rows for name, rows in rows_by_name.items()
         if not any(fault_error(fabric, row) for row in rows)
     }  # fmt: skip
 

@@ -30,8 +30,8 @@ CHOICE = "own-controller"  # session state: the file that was chosen
 
 
 def _first_rows(widget: str, rows: Any = None) -> list[dict[str, Any]]:
-    """Rows with which the table with the key `widget` was first drawn: `rows` at the first call,
-    then always these, because other rows would discard the edits of the table."""
+    """Rows with which the table of the key `widget` was first drawn: those of the first call, also
+    at later calls, because other rows would discard the visitor's edits."""
     first_rows: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return first_rows
 
@@ -56,7 +56,8 @@ def edit_table(
     from, by column. more: arguments of `st.data_editor`."""
     table: pl.DataFrame = st.data_editor(
         pl.DataFrame(rows, schema={name: TYPES[field.kind] for name, field in columns.items()}),
-        column_config={name: config(field, options.get(name)) for name, field in columns.items()},
+        column_config={name: column_config(field, options.get(name))
+                       for name, field in columns.items()},
         key=key, num_rows="dynamic", hide_index=True, height="content", **more,
     )  # fmt: skip
     return table
@@ -85,8 +86,8 @@ def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     """Copy of a row with new values. cells: by name of a column, `a.b` for a field of a section;
     None: the cell is empty, so the field is removed."""
     new_row = copy.deepcopy(row)
-    for name, value in cells.items():
-        *sections, last_name = name.split(".")
+    for column, value in cells.items():
+        *sections, last_name = column.split(".")
         section = new_row
         for section_name in sections:
             section = section.setdefault(section_name, {})
@@ -96,7 +97,7 @@ def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     return new_row
 
 
-def config(field: ScenarioField, options: list[str] | None = None) -> Any:
+def column_config(field: ScenarioField, options: list[str] | None = None) -> Any:
     """Streamlit's configuration of a declared field's column; options: names it accepts."""
     title = field.title
     arguments: dict[str, Any] = {"help": with_labels(field.help), "required": field.required}
@@ -147,7 +148,8 @@ def draw_scheduler_button() -> None:
         return
     stack_title = choice_label("deployment.stack", draft.deployment.stack)
     lines = (
-        change_line(p, text_of(value_of(draft, p), p), text_of(v, p)) for p, v in changes.items()
+        change_line(path, text_of(value_of(draft, path), path), text_of(new, path))
+        for path, new in changes.items()
     )
     st.button(
         f"Schedule as {stack_title.partition(',')[0]} does by default", icon=":material/schedule:",
@@ -169,7 +171,7 @@ def draw_models() -> None:
 
 def draw_scaling() -> None:
     """Draw the table of a schedule, or the choice of the operator's own controllers."""
-    controller = session.value("elastic.controller")
+    controller = session.widget_value("elastic.controller")
     if controller == "schedule":
         st.caption("How many instances of each pool are wanted, and from when on.")
         draw_rows("elastic.schedule")
@@ -190,16 +192,16 @@ def draw_scaling() -> None:
 def schedule_warnings(draft: Scenario) -> list[str]:
     """Sentences on rows of a schedule that want too many NPUs, or begin after the end."""
     schedule, sentences = draft.elastic.schedule, []
-    most_npus = max(draft.elastic.npus, npus_used(draft))
+    npu_limit = max(draft.elastic.npus, npus_used(draft))
     npus_wanted_by_row = [
         (sum(row.wanted_instances(role) * npus for role, _, npus in pools(draft)), -k, row.at_s)
         for k, row in enumerate(schedule) if row.at_s < draft.horizon_s
     ]  # fmt: skip
     npus, _, at_s = max(npus_wanted_by_row, default=(0, 0, 0.0))
-    if npus > most_npus:
+    if npus > npu_limit:
         sentences.append(
             f"From {words.duration(at_s)} on {npus:,} NPUs are wanted, and instances may take "
-            f"{most_npus:,}: those beyond do not start."
+            f"{npu_limit:,}: those beyond do not start."
         )
     if late_times := [words.duration(row.at_s) for row in schedule if row.at_s >= draft.horizon_s]:
         end_text, times = words.duration(draft.horizon_s), ", ".join(late_times)

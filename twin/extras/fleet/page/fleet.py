@@ -65,7 +65,7 @@ def begin_runs(scenarios: FleetScenarios) -> None:
         for scenario in scenarios.missing:
             row = run_of(scenario)
             if row is None or (row.ended and row.state != "done"):
-                st.session_state[BEGUN][scenario_digest(scenario)] = session.run(scenario)
+                st.session_state[BEGUN][scenario_digest(scenario)] = session.start_run(scenario)
     except (StoreError, SpecError) as error:
         fleets_in_progress().discard(fleet_key(scenarios.fleet))
         st.toast(sentence(str(error)), icon=":material/error:")
@@ -76,7 +76,7 @@ def stop_runs(scenarios: FleetScenarios) -> None:
     fleets_in_progress().discard(fleet_key(scenarios.fleet))
     for row in map(run_of, scenarios.missing):
         if row is not None and not row.ended:
-            session.stop(row.id)
+            session.stop_run(row.id)
     st.session_state[BEGUN] = {}  # what was stopped here did not fail
 
 

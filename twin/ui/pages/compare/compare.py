@@ -32,7 +32,7 @@ if len(runs) < links.COMPARED_MIN:
     comparison.draw_choice(runs)
     st.stop()
 
-base = comparison.baseline(runs)
+base = comparison.baseline_index(runs)
 st.set_page_config(page_title=" / ".join(lists.titles(runs)) + " · Compare")
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
 compared = compare(runs, scenarios, base, comparison.letter_names(lists.titles(runs)))

@@ -52,7 +52,7 @@ Known = dict[int, dict[str, KnownRatio]]  # by run and metric
 
 
 def open_runs() -> tuple[list[RunRow], list[str]]:
-    """(runs that the address names, sentences why others cannot be shown)."""
+    """(runs that the page's address names, sentences on why others of them cannot be shown)."""
     # Without the baseline's name: it would move that run, and its colour, to the front.
     query = {key: st.query_params.get(key, "") for key in (links.RUNS, links.QUESTIONS)}
     try:
@@ -70,22 +70,24 @@ def draw_missing_runs(rows: list[RunRow]) -> None:
     if len(scenarios) != len(linked_ids):
         return
     here_ids = {run.id for run in rows}
-    pairs = list(zip(linked_ids, scenarios, strict=True))
-    missing_scenarios = [scenario for run, scenario in pairs if run not in here_ids]
+    ids_and_scenarios = list(zip(linked_ids, scenarios, strict=True))
+    missing_scenarios = [scenario for run, scenario in ids_and_scenarios if run not in here_ids]
     for scenario in missing_scenarios:
-        runs.draw_offer(scenario)
+        runs.draw_linked_scenario(scenario)
     text = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
     if st.button(f"Run {text} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.toast_refusals():
-            run_ids = dict.fromkeys(run if run in here_ids else session.run(s) for run, s in pairs)
+            run_ids = dict.fromkeys(run if run in here_ids else session.start_run(s)
+                                    for run, s in ids_and_scenarios)  # fmt: skip
             go_to("compare", {links.RUNS: ",".join(run_ids)})
 
 
-def baseline(rows: list[RunRow]) -> int:
-    """Index of the baseline run: the named one, otherwise the first finished one."""
-    finished = [i for i, run in enumerate(rows) if run.state == "done"]
-    named = [i for i in finished if rows[i].id == st.query_params.get(links.BASELINE)]
-    return [*named, *finished, 0][0]
+def baseline_index(rows: list[RunRow]) -> int:
+    """Index of the baseline in `rows`: the run named in the address, or the first finished one."""
+    finished_indices = [i for i, run in enumerate(rows) if run.state == "done"]
+    named_id = st.query_params.get(links.BASELINE)
+    named_indices = [i for i in finished_indices if rows[i].id == named_id]
+    return [*named_indices, *finished_indices, 0][0]
 
 
 def set_compared_runs(ids: list[str], base: str = "") -> None:
@@ -97,7 +99,7 @@ def set_compared_runs(ids: list[str], base: str = "") -> None:
 
 
 def publish_ended(rows: list[RunRow]) -> None:
-    """Protect those runs that have ended from deletion, because a link to all is shared."""
+    """Protect the runs that have ended from deletion, because a link to all of them was copied."""
     for run in rows:
         if run.ended and run.published_s is None:
             session.store().runs.publish(run.id)
@@ -126,7 +128,7 @@ def draw_choice(rows: list[RunRow]) -> None:
 
 def draw_cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
     """Draw one card per run: its letter and colour, what it served, and buttons."""
-    ids = [run.id for run in rows]
+    run_ids = [run.id for run in rows]
     with st.grid(CARDS_A_ROW.get(len(rows), 3), min_column_width=250, gap="small"):
         for i, title in enumerate(runs.titles(rows)):
             with st.container(border=True, height="stretch", gap="xsmall"):
@@ -134,12 +136,12 @@ def draw_cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None
                     f'<span style="color:{theme.SERIES[i]};font-size:1.2em" aria-hidden="true">'
                     f"●</span> <b>{LETTERS[i]} · {html.escape(title)}</b>"
                 )
-                _draw_card(rows[i], scenarios[i], i, ids, base)
+                _draw_card(rows[i], scenarios[i], i, run_ids, base)
 
 
 def _draw_card(run: RunRow, scenario: Scenario, run_number: int, ids: list[str], base: int) -> None:
-    """Draw what a run served, and its buttons. run_number: its index among the compared runs; ids:
-    of all of them; base: index of the baseline."""
+    """Draw what a run served, and its buttons. run_number: index of the run among the compared
+    runs. ids: of all compared runs. base: index of the baseline."""
     st.caption(f"{words.card_line(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.list_line(run)))
@@ -156,20 +158,20 @@ def _draw_card(run: RunRow, scenario: Scenario, run_number: int, ids: list[str],
         link_page("run", f"Open {LETTERS[run_number]}", {"run": run.id}, ":material/open_in_new:")
         st.button("", icon=":material/close:", type="tertiary", key=f"drop:{run.id}",
                   help=f"Leave out {LETTERS[run_number]}", on_click=set_compared_runs,
-                  args=([other for other in ids if other != run.id], ids[base]))  # fmt: skip
+                  args=([run_id for run_id in ids if run_id != run.id], ids[base]))  # fmt: skip
 
 
 def decode_busy_s(run: RunRow, scenario: Scenario) -> dict[str, float]:
-    """Busy seconds of each operator in a mean decode iteration, on either stream."""
+    """Busy seconds by operator in a mean decode iteration, summed over its streams."""
     busy_s: defaultdict[str, float] = defaultdict(float)
-    for _, operator, seconds in record.iteration_rows(run, scenario, "decode"):
+    for _, operator, operator_s in record.iteration_rows(run, scenario, "decode"):
         if operator != SLACK:
-            busy_s[operator] += seconds
+            busy_s[operator] += operator_s
     return busy_s
 
 
 def letter_names(names: Sequence[str]) -> list[str]:
-    """Name of each run on the page: its letter and its scenario's name (of `names`), shortened."""
+    """Name of each run on the page: its letter and a shortened name. names: of the scenarios."""
     return [f"{letter} · {words.truncated(name, NAME_CHARS)}"
             for letter, name in zip(LETTERS, names, strict=False)]  # fmt: skip
 
@@ -181,23 +183,23 @@ def _different_fields(compared: Comparison) -> list[tuple[str, InputRow]]:
 
 
 def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
-    """A row for each field that differs between runs and has an effect in any; values that differ
-    from the baseline's are bold."""
+    """A row for each field that differs between the runs and has an effect in one of them. Values
+    that differ from the baseline's are bold."""
     table_rows = []
-    for name, row in _different_fields(compared):
+    for field_label, row in _different_fields(compared):
         idle_flags = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
         if all(idle_flags):
             continue
-        base_value, cells = row.values[compared.baseline], {"Field": name}
-        for run, value, is_idle in zip(compared.names, row.values, idle_flags, strict=True):
+        base_value, cells = row.values[compared.baseline], {"Field": field_label}
+        for run_name, value, is_idle in zip(compared.names, row.values, idle_flags, strict=True):
             cell = NOTHING if is_idle else plain(text_of(value, row.path))
-            cells[plain(run)] = cell if value == base_value or is_idle else f"**{cell}**"
+            cells[plain(run_name)] = cell if value == base_value or is_idle else f"**{cell}**"
         table_rows.append(cells)
     return table_rows
 
 
 def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
-    """A row for each field and run whose value differs from the baseline's and has an effect."""
+    """Differences in settings from the baseline, by field and run; only fields with an effect."""
     setting_rows = []
     for name, row in _different_fields(compared):
         base_value = row.values[compared.baseline]
@@ -215,7 +217,7 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
 
 
 def results_that_differ(compared: Comparison) -> list[Difference]:
-    """A row for each headline figure and run whose value differs from the baseline's."""
+    """Differences in headline figures from the baseline, by figure and run."""
     rows = []
     for row in figures_of(compared.metrics, "Headlines"):
         base_value, metric = row.values[compared.baseline], metric_of(row.name)
@@ -225,17 +227,17 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
                 continue
             divisor = 1.0 if metric.kind == "share" else base_value
             change = (value - base_value) / divisor if divisor else math.copysign(FAR, value)
-            delta = row.pair_text(i) or change_and_verdict(row.name, value, base_value)[0]
-            if len(delta) > BAR_CHARS:  # the table and the label say the unit
-                delta = delta.partition(" ")[0]
+            short_text = row.pair_text(i) or change_and_verdict(row.name, value, base_value)[0]
+            if len(short_text) > BAR_CHARS:  # the table and the label say the unit
+                short_text = short_text.partition(" ")[0]
             pair_text = f"{as_text(row.name, base_value)} → {as_text(row.name, value)}"
-            rows.append(Difference(metric.label, k, change, delta, pair_text, row.verdicts[i]))
+            rows.append(Difference(metric.label, k, change, short_text, pair_text, row.verdicts[i]))
     return rows
 
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
-    """Sentence on two runs: what was changed, what is better and what worse. Of more runs it names
-    the best ones."""
+    """Sentence on two compared runs: what was changed, what is better and what is worse. For more
+    runs: which run is best in which figure."""
     results, other_runs = results_that_differ(compared), _other_runs(compared)
     if len(other_runs) > 1:
         return _best_runs_sentence(compared)
@@ -268,7 +270,8 @@ def _best_runs_sentence(compared: Comparison) -> str:
         best[LETTERS[best_pair[1]]].append(metric_of(row.name).label)
     if not best:
         return "These runs come to the same."
-    return "Best: " + "; ".join(f"{run} in {' and '.join(best[run])}" for run in sorted(best)) + "."
+    clauses = [f"{letter} in {' and '.join(best[letter])}" for letter in sorted(best)]
+    return f"Best: {'; '.join(clauses)}."
 
 
 def _other_runs(compared: Comparison) -> list[int]:
@@ -288,12 +291,12 @@ def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: in
 
 
 def equality_sentences(known: Known) -> list[str]:
-    """Sentences on runs that may equal the baseline in some figures, within the error band."""
+    """Sentences on runs whose figures may equal the baseline's. known: see `ratio_errors`."""
     sentences = []
     for i, ratios in known.items():
-        figures = [f"{r.figure.name} ({r.band})" for r in ratios.values() if r.equal]
-        begin_text = f"{LETTERS[i]} may equal the baseline in {' and '.join(figures)}: four of five"
-        sentences += [f"{begin_text} published ratios are met within that."] if figures else []
+        texts = [f"{r.figure.name} ({r.band})" for r in ratios.values() if r.equal]
+        begin_text = f"{LETTERS[i]} may equal the baseline in {' and '.join(texts)}: four of five"
+        sentences += [f"{begin_text} published ratios are met within that."] if texts else []
     return sentences
 
 
@@ -306,7 +309,8 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
         for i, value in enumerate(row.values):
             cell_text = as_text(row.name, value)
             if i != compared.baseline and value is not None and base_value is not None:
-                change_text = change(row.name, value, base_value, row.verdicts[i], row.pair_text(i))
+                change_text = worded_change(row.name, value, base_value, row.verdicts[i],
+                                            row.pair_text(i))  # fmt: skip
                 cell_text = f"{cell_text}  \n{change_text}"
                 if row.name in (ratios := (known or {}).get(i, {})):
                     cell_text += f"  \n:gray[{ratios[row.name].text}]"
@@ -334,12 +338,12 @@ def figures_of(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
     return [row for row in sorted_rows if GROUPS[group] in ("", metric_of(row.name).group)]
 
 
-def change(name: str, value: float, base: float, verdict: str = "", pairs: str = "") -> str:
-    """Text on the change of a figure from the baseline's value `base`, coloured in Markdown.
-    verdict: of its row; "different" is not coloured. pairs: text on pairs of runs with equal seeds,
-    which replaces the change; '' without.
+def worded_change(name: str, value: float, base: float, verdict: str = "", pairs: str = "") -> str:
+    """Text on the change of a figure from the baseline's value `base`, coloured in Markdown. name:
+    key of the metric. verdict: "better", "worse" or another word, which is grey. pairs: text on
+    pairs of runs with equal seeds, which replaces the change; '' without.
 
-    >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
+    >>> worded_change("ttft_s_p50", 0.9, 1.0), worded_change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
     """
     change_text, judgement = change_and_verdict(name, value, base)
@@ -353,8 +357,8 @@ def change(name: str, value: float, base: float, verdict: str = "", pairs: str =
 def with_seeds(
     compared: Comparison, rows: list[RunRow], scenarios: list[Scenario]
 ) -> tuple[Comparison, list[Scenario]]:
-    """(the comparison with stored runs of other seeds added, scenarios of seeds that have no run
-    yet). The list is empty while a compared run has no result."""
+    """(the comparison with the stored runs of other seeds, scenarios of seeds without a run). The
+    list is empty while a compared run has no result."""
     if any(run.state != "done" for run in rows):
         return compared, []
     seeds_by_run, store = reseed(scenarios, compared.baseline), session.store()
@@ -388,7 +392,7 @@ def draw_seeds_button(compared: Comparison, missing: list[Scenario]) -> None:
         "requests.",
     ):  # fmt: skip
         with session.toast_refusals():
-            st.session_state[state_key] = [session.run(scenario) for scenario in missing]
+            st.session_state[state_key] = [session.start_run(scenario) for scenario in missing]
             st.rerun()
 
 

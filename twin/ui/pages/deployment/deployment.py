@@ -22,8 +22,8 @@ Tile = dict[str, Any]
 def capacity_tiles(
     s: Scenario, prediction: Prediction, rate: float | None, room: float
 ) -> list[Tile]:
-    """Tiles: sustained rates, their limit, and the load. rate: offered requests/s, None if unknown.
-    room: share of the requests that find KV space; the prediction counts only these."""
+    """Tiles of a deployment's sustained rates, limit and load. rate: offered requests/s, None if
+    unknown. room: share of the requests that find KV space; the prediction counts only these."""
     req_per_s, costs = prediction.requests_per_s / room, prediction.costs
     refused_text = f" {amount(1.0 - room, 'share')} of them find no KV space and are refused."
     help_text = (
@@ -53,17 +53,17 @@ def capacity_tiles(
     return tiles
 
 
-def _load_tile(limit: str, rate: float | None, most: float) -> Tile:
-    """Tile of the offered `rate` divided by the capacity `most`, both requests/s; limit: what is
-    full first. If the rate is unknown (None), the tile names only the limit."""
+def _load_tile(limit: str, rate: float | None, capacity: float) -> Tile:
+    """Tile of the offered `rate` divided by the capacity, both in requests/s. limit: the pool that
+    is full first. If the rate is unknown (None), the tile names only the limit."""
     if rate is None:
         return _tile("Limited by", theme.title(limit), "The pool that is full first.")
-    load_text = amount(rate / most, "share")
+    load_text = amount(rate / capacity, "share")
     help_text = (
         f"{amount(rate, 'rate', 'req/s')} offered, over what is sustained; the {limit} is full "
         "first. Above 100 % queues grow without end."
     )
-    return _tile("Offered load", f":red[{load_text}]" if rate > most else load_text, help_text)
+    return _tile("Offered load", f":red[{load_text}]" if rate > capacity else load_text, help_text)
 
 
 def _decode_tiles(s: Scenario, decode: DecodePrediction) -> list[Tile]:
@@ -83,9 +83,9 @@ def _decode_tiles(s: Scenario, decode: DecodePrediction) -> list[Tile]:
     ]
 
 
-def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
-    """A tile: arguments of `st.metric`, with the meanings of the label's terms in its help."""
-    return {"label": label, "value": value, "help": with_glossary(label, help_), **more}
+def _tile(label: str, value: str, help_text: str, **more: Any) -> Tile:
+    """Arguments of `st.metric` for a tile. Meanings of the label's terms are added to the help."""
+    return {"label": label, "value": value, "help": with_glossary(label, help_text), **more}
 
 
 simulated = draw_scenario_head("deployment")
@@ -99,7 +99,7 @@ with form_column:
     if group == "Pools":
         tables.draw_models()
         draw_sections("deployment.pools", session.draft())
-    if group == "Experts" and session.value("experts.popularity") == "imported":
+    if group == "Experts" and session.widget_value("experts.popularity") == "imported":
         imports.draw_upload(imports.COUNTS)
     if group == "Elasticity":
         tables.draw_scaling()

@@ -51,14 +51,14 @@ def instances_of(die_load: pl.DataFrame) -> list[tuple[str, int]]:
 
 
 def moments_of(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
-    """Moments at which an instance's load was recorded, in order. Both sides of a rebalance have
-    its number. Of consecutive moments `after` only the last remains."""
+    """Moments at which an instance's load was recorded, in order. The moments before and after a
+    rebalance have its number. Of several moments `after` in a row only the last remains."""
     instance_load = die_load.filter(instance_filter(role, instance))
-    stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
-    stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
+    moments = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
+    moments.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
     moment_list: list[Moment] = []
     rebalance_count = 0
-    for t_s, name in stamps:
+    for t_s, name in moments:
         if name == "after" and moment_list and moment_list[-1].name == "after":
             moment_list.pop()
         rebalance_count += name == "before"
@@ -85,7 +85,7 @@ def instance_filter(role: str, instance: int) -> pl.Expr:
 
 
 def event_filter(role: str, instance: int) -> pl.Expr:
-    """Polars filter of an instance's events: its own, and those of its whole pool."""
+    """Polars filter of the events of an instance or of its whole pool."""
     is_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
     return (pl.col("role") == role) & is_instance
 
@@ -99,20 +99,20 @@ def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[
 def iteration_s_around(
     windows: pl.DataFrame, t_s: float, end_s: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Mean iteration times in s (before, during, after) the span t_s to end_s, over equal numbers
-    of windows. None: no figure; all are None if no window overlaps the span."""
+    """Mean iteration times in s (before, during, after) the span t_s to end_s, each over equally
+    many windows. None: no iteration ran; all are None if no window overlaps the span."""
     if "iteration_s" not in windows.columns:
         return None, None, None
-    begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
+    begins_s, window_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
     iteration_s = windows["iteration_s"].cast(pl.Float64).to_numpy()
-    is_during = (begins_s < max(end_s, t_s + 1e-9)) & (begins_s + widths_s > t_s)
+    is_during = (begins_s < max(end_s, t_s + 1e-9)) & (begins_s + window_s > t_s)
     window_count = max(1, int(is_during.sum()))
     if not is_during.any():
         return None, None, None
     first_window, last_window = np.flatnonzero(is_during)[[0, -1]]
     windows_before = slice(max(0, first_window - window_count), first_window)
     windows_after = slice(last_window + 1, last_window + 1 + window_count)
-    spans_s = (iteration_s[part] for part in (windows_before, is_during, windows_after))
+    spans_s = (iteration_s[selection] for selection in (windows_before, is_during, windows_after))
     finite_s = (span_s[np.isfinite(span_s)] for span_s in spans_s)
     return tuple(float(span_s.mean()) if span_s.size else None for span_s in finite_s)  # type: ignore[return-value]
 
@@ -151,17 +151,17 @@ def draw_tiles(row: RunRow, role: str, instance: int) -> None:
     moments = moments_of(die_load, role, instance)
     start, end = (snapshot_at(die_load, role, instance, m) for m in (moments[0], moments[-1]))
     rebalances = rebalance_rows(record.table(row.id, "events"), role, instance)
-    took_s = sum((move["end_s"] or move["t_s"]) - move["t_s"] for move in rebalances)
-    note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
-    old_ratio, new_ratio = float(start.imbalance.mean()), float(end.imbalance.mean())
-    change_text = f"{new_ratio - old_ratio:+.2f}" if abs(new_ratio - old_ratio) >= 0.005 else None
+    moves_s = sum((move["end_s"] or move["t_s"]) - move["t_s"] for move in rebalances)
+    hint = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
+    old_ratio, end_ratio = float(start.imbalance.mean()), float(end.imbalance.mean())
+    change_text = f"{end_ratio - old_ratio:+.2f}" if abs(end_ratio - old_ratio) >= 0.005 else None
     moved_bytes = sum(move["bytes"] or 0.0 for move in rebalances)
-    moves_text = f"in {seconds(took_s)}" if rebalances else None
+    moves_text = f"in {seconds(moves_s)}" if rebalances else None
     grey_delta: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
-        st.metric("Hottest die, start", f"{old_ratio:.2f} × mean", help=note)
-        end_text = f"{new_ratio:.2f} × mean"
-        st.metric("Hottest die, end", end_text, change_text, delta_color="inverse", help=note)
+        st.metric("Hottest die, start", f"{old_ratio:.2f} × mean", help=hint)
+        end_text = f"{end_ratio:.2f} × mean"
+        st.metric("Hottest die, end", end_text, change_text, delta_color="inverse", help=hint)
         st.metric("Worst layer, end", f"{end.imbalance.max():.2f} × mean",
                   f"layer {end.layers[int(end.imbalance.argmax())]}",
                   help="The layer whose hottest die is hottest.", **grey_delta)  # fmt: skip
@@ -195,18 +195,18 @@ def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) ->
         chart = charts_experts.tpot(windows, marked_events, slo_s, scenario.warmup_s)
         plot(chart, "tpot")
     st.subheader("Hottest die", anchor=False)
-    hottest = record.table(row.id, "hottest").filter(instance_filter(role, instance))
-    plot(charts_experts.hottest_over_time(hottest, marked_events, scenario.horizon_s), "hottest")
+    hot_ratios = record.table(row.id, "hottest").filter(instance_filter(role, instance))
+    plot(charts_experts.hottest_over_time(hot_ratios, marked_events, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
     rebalances = rebalance_rows(events, role, instance)
     if not rebalances:
         st.caption("No expert was moved in this run.")
         return
-    windows = record.table(row.id, "instances").filter(instance_filter(role, instance))
+    instance_rows = record.table(row.id, "instances").filter(instance_filter(role, instance))
     move_rows = []
     for rebalance in rebalances:
         begin_s, end_s = rebalance["t_s"], rebalance["end_s"]
-        before_s, during_s, after_s = iteration_s_around(windows, begin_s, end_s or begin_s)
+        before_s, during_s, after_s = iteration_s_around(instance_rows, begin_s, end_s or begin_s)
         slow_down = during_s / before_s if before_s and during_s is not None else None
         move_rows.append({
             "Begins, s": begin_s,

@@ -38,14 +38,14 @@ Row = RunRow | ScenarioRow
 
 
 def figure_columns() -> list[tuple[str, str, float, str]]:
-    """(header with unit, key in summaries, factor from SI, format) of each figure's column."""
+    """For each column of figures: (header with unit, key in summaries, factor from SI, format)."""
     unit_by_kind = {"time": (" (ms)", 1e3, "%,.1f"), "share": (" (%)", 1e2, "%,.1f")}
     columns = []
     for metric in metrics_at("library"):
         name = metric.short or metric.label
         unit_text = "" if metric.unit == name.lower() else f" ({metric.unit})"
-        unit, factor, number_format = unit_by_kind.get(metric.kind, (unit_text, 1.0, "%,.0f"))
-        columns.append((f"{name}{unit}", metric.key, factor, number_format))
+        suffix, factor, number_format = unit_by_kind.get(metric.kind, (unit_text, 1.0, "%,.0f"))
+        columns.append((f"{name}{suffix}", metric.key, factor, number_format))
     return columns
 
 
@@ -66,8 +66,8 @@ def draw_table(rows: Sequence[Row], key: str) -> list[Any]:
     columns |= dict.fromkeys(("Queued", "Stored"), column_types.DatetimeColumn(format="distance"))
     columns |= {"Question": column_types.TextColumn(width="large"),
                 "Runs": column_types.NumberColumn(format="%,d")}  # fmt: skip
-    for name, figure, _, number_format in figure_columns():
-        help_text = with_glossary(name, metric_of(figure).help)
+    for name, metric_key, _, number_format in figure_columns():
+        help_text = with_glossary(name, metric_of(metric_key).help)
         columns[name] = column_types.NumberColumn(format=number_format, help=help_text)
     event = st.dataframe(
         table, hide_index=True, column_config=columns, key=key_after_acts(key), on_select="rerun",
@@ -77,7 +77,7 @@ def draw_table(rows: Sequence[Row], key: str) -> list[Any]:
 
 
 def _run_cells(run: RunRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a run in the table, by column; tags: the cell of tags, if there is that column."""
+    """Cells of a run in the table, by column. tags: the cell "Tags", or {} without that column."""
     state_text = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
     figures = ((name, run.summary.get(key), factor) for name, key, factor, _ in figure_columns())
     return {
@@ -89,7 +89,7 @@ def _run_cells(run: RunRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scenario_cells(row: ScenarioRow, title: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Cells of a scenario in the table, by column; tags: the cell of tags, if there is one."""
+    """Cells of a scenario in the table, by column. tags: the cell "Tags", or {} without it."""
     return {
         "Scenario": title, "Question": row.question, **tags, "Runs": row.runs,
         "Stays": "preset" if row.preset else "shared" if row.published else "",
@@ -120,17 +120,17 @@ def draw_details(rows: Sequence[Row]) -> None:
     if isinstance(row, RunRow):
         if row.message:
             st.caption(f":material/error: {sentence(row.message)}")
-        origin = f"seed {row.seed} · engine {row.engine_version}"
+        origin_text = f"seed {row.seed} · engine {row.engine_version}"
     else:
-        origin = "preset" if row.preset else "own scenario"
+        origin_text = "preset" if row.preset else "own scenario"
     if scenario := _load_scenario(_scenario_digest(row)):
-        line_parts = words.npus_text(scenario), words.card_line(scenario), origin
+        line_parts = words.npus_text(scenario), words.card_line(scenario), origin_text
         st.caption(plain(" · ".join(line_parts)))
         st.caption(plain(scenario.question))
 
 
 def _row_id(row: Row) -> str:
-    """Id of a row's run, or digest of its scenario, under which notes are stored."""
+    """Id under which a row's notes are stored: of a run its id, of a scenario its digest."""
     return row.id if isinstance(row, RunRow) else row.digest
 
 
@@ -199,15 +199,15 @@ def draw_actions(rows: Sequence[Row], *, runs: bool) -> None:
         session.start_from(scenario)
         go_to("workload")
     scenario_row = store.scenarios.get(digest) if digest else None
-    file_of = file_name(scenario_row.name if scenario_row else "scenario", ".toml")
-    download("TOML", lambda: scenario_to_toml(store.scenarios.load(digest)), file_of, "toml",
+    download_name = file_name(scenario_row.name if scenario_row else "scenario", ".toml")
+    download("TOML", lambda: scenario_to_toml(store.scenarios.load(digest)), download_name, "toml",
              disabled=not digest, help="The scenario as a file.")  # fmt: skip
     draw_note_form(rows)
     if runs:
         ended_ids = [run.id for run in rows if isinstance(run, RunRow) and run.ended]
-        file_of = file_name(rows[0].name if len(rows) == 1 else "runs", ".twin.tar")
+        download_name = file_name(rows[0].name if len(rows) == 1 else "runs", ".twin.tar")
         download(
-            "Archive", lambda: export_runs(store, *ended_ids), file_of, "archive",
+            "Archive", lambda: export_runs(store, *ended_ids), download_name, "archive",
             icon=":material/archive:", disabled=not ended_ids or len(ended_ids) < len(rows),
             help="Scenario, facts, engine version, tables, and your name, tags and notes: another "
             "twin takes the file in with `twin library import`.",
@@ -215,14 +215,14 @@ def draw_actions(rows: Sequence[Row], *, runs: bool) -> None:
     kind, store_table = ("run", store.runs) if runs else ("scenario", store.scenarios)
     if row is not None and row.published_s is not None:
         st.button(
-            "Revoke link", icon=":material/link_off:", key="revoke", on_click=_carry_out,
+            "Revoke link", icon=":material/link_off:", key="revoke", on_click=_call_all,
             args=([partial(store_table.unpublish, _row_id(row))],),
             help=f"The {kind} may be deleted again; then its link finds nothing.",
         )  # fmt: skip
     _draw_deletion([*map(_row_id, rows)], store_table.delete, kind)
 
 
-def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
+def _call_all(acts: Sequence[Callable[[], object]]) -> None:
     """Callback: call each of these functions; a refusal becomes a toast."""
     _count_act()
     for act in acts:
@@ -274,7 +274,7 @@ def draw_undo() -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(f":material/delete: {deleted_text}", width="content")
         st.button(
-            "Undo the deletion", icon=":material/undo:", key="undo-delete", on_click=_carry_out,
+            "Undo the deletion", icon=":material/undo:", key="undo-delete", on_click=_call_all,
             args=([partial(st.session_state.pop, DELETED), *undo_acts],),
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances
 
 
 def draw_progress(status: Mapping[str, Any]) -> None:
-    """Draw what a plan has found so far (`status`): best deployments, relaxations, the front."""
+    """Draw the state of a plan's search: best deployments, relaxed limits, Pareto front."""
     if rows := status.get("so_far"):
         st.markdown("**Best so far**, with one seed")
         st.dataframe([_row_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
@@ -34,13 +34,13 @@ def draw_progress(status: Mapping[str, Any]) -> None:
 
 
 def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
-    """Draw a plan's answer (`found`): conclusion, ranking, front, effects, downloads."""
+    """Draw a plan's answer (as in plan.json): conclusion, ranking, front, effects, downloads."""
     scenario = plan.scenario
     # Relaxations are a table of their own.
     first_sentence, *other_sentences = answer_sentences({**found, "relaxations": []})
     st.subheader(plain(first_sentence), anchor=False)
-    texts = words.traffic_text(scenario), words.lengths_text(scenario), words.reuse_text(scenario)
-    listing = " · ".join(filter(None, (*texts, plan_sentence(plan))))
+    traffic = words.traffic_text(scenario), words.lengths_text(scenario), words.reuse_text(scenario)
+    listing = " · ".join(filter(None, (*traffic, plan_sentence(plan))))
     st.caption(plain(f"{scenario.name}: {listing}"))
     st.markdown(plain(" ".join(other_sentences)))
     rows = found["ranked"]
@@ -76,7 +76,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
 
 
 def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw each limit's smallest relaxation with which a deployment fits; nothing if no rows."""
+    """Draw the smallest relaxation of each limit with which a deployment fits, if there is one."""
     if rows:
         run_time = words.duration(max(row["run_s"] for row in rows))
         st.markdown(
@@ -114,24 +114,24 @@ def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
         compare_text, icon = f"Compare {len(compared_rows)}", ":material/compare_arrows:"
         if len(compared_rows) > 1 and st.button(compare_text, icon=icon, key="plan-compare"):
             with session.toast_refusals():
-                run_ids = [session.run(scenario_of(plan, row)) for row in compared_rows]
+                run_ids = [session.start_run(scenario_of(plan, row)) for row in compared_rows]
                 go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(run_ids)})
 
 
 def scenario_of(plan: Plan, row: Mapping[str, Any]) -> Scenario:
     """The scenario of a ranked deployment; its name and question say which one it is."""
-    base, settings = plan.scenario, dict(row["settings"])
-    run_name = words.truncated(f"{base.name} · plan {row['rank']}", words.NAME_MOST)
-    question = f"Deployment {row['rank']} of a plan for {base.name}: {brief_text(settings)}."
+    original, settings = plan.scenario, dict(row["settings"])
+    run_name = words.truncated(f"{original.name} · plan {row['rank']}", words.NAME_MOST)
+    question = f"Deployment {row['rank']} of a plan for {original.name}: {brief_text(settings)}."
     question = words.truncated(question, words.QUESTION_MOST)
     try:
-        return with_overrides(base, {**settings, "name": run_name, "question": question})
+        return with_overrides(original, {**settings, "name": run_name, "question": question})
     except SpecError:
-        return base
+        return original
 
 
 def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
-    """Cells of a deployment's row in the table, by column. survives: losses, each with a column."""
+    """Cells of a ranked deployment, by column. survives: losses of hardware, a column for each."""
     summary = row["summary"]
     margins = row.get("margins", {})
     cells = {

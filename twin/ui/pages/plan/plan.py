@@ -42,10 +42,10 @@ if reason:
 
 def begin(plan: Plan) -> None:
     """Callback: start or continue a plan, and write its key to the address."""
-    unknown = formulas.answer_or_reason(lambda: require_known_names(plan.scenario, session.facts()))
+    problem = formulas.answer_or_reason(lambda: require_known_names(plan.scenario, session.facts()))
     try:
-        if unknown:
-            raise PlanError(unknown)
+        if problem:
+            raise PlanError(problem)
         st.query_params.from_dict({requested.PLAN: plans.start(plan)})
     except (PlanError, StoreError, OSError) as error:
         st.toast(sentence(str(error)), icon=":material/error:")

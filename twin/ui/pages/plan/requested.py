@@ -22,7 +22,7 @@ BUDGETS = {48: "Quick look", USUAL: "Usual", 240: "Thorough"}  # simulations of 
 
 
 def plans() -> Plans:
-    """The plans of this visitor's store, running and stored ones."""
+    """Access to the plans of this visitor's store, running and stored ones."""
     return plans_of(session.store().artefacts.folder, session.facts())
 
 
@@ -69,10 +69,10 @@ def draw_form(shown: Plan | None) -> Plan:
             npus = st.number_input("NPUs at most", 1, max(most_npus, 1),
                                    min(values.get("npus") or most_npus, most_npus), key="plan-npus",
                                    width=150)  # fmt: skip
-            budget = values.get("simulations", USUAL)
-            budgets = sorted({*BUDGETS, budget})
+            search_size = values.get("simulations", USUAL)
+            budgets = sorted({*BUDGETS, search_size})
             simulations = st.selectbox(
-                "Simulations of the search", budgets, budgets.index(budget), key="plan-budget",
+                "Simulations of the search", budgets, budgets.index(search_size), key="plan-budget",
                 width=190,
                 format_func=lambda n: f"{BUDGETS.get(n, 'As before')} ({n})",
                 help="Short simulations of the search. Making sure of what it found takes 30 to 60 "

@@ -23,9 +23,9 @@ from twin.scenario import Scenario
 from twin.ui import record, session, theme
 from twin.ui.fabric_message import (
     component,
-    deflate,
+    deflate_json,
     edits_message,
-    pack,
+    pack_floats,
     plane_colours,
     plane_columns,
     send_geometry,
@@ -88,9 +88,9 @@ def player_message(
     windows = tables["windows"]
     window_count = windows.height
     has_pool = scenario.memory_pool.enabled and POOL in windows.columns
-    names = [name for name in ("seats", "instances", "traffic", "shares") if name in tables]
-    numbered = {name: _with_numbers(tables[name], instances) for name in names}
-    series_keys, moved_bytes = _bytes_by_series(numbered["traffic"], windows)
+    table_names = [name for name in ("seats", "instances", "traffic", "shares") if name in tables]
+    numbered_tables = {name: _with_numbers(tables[name], instances) for name in table_names}
+    series_keys, moved_bytes = _bytes_by_series(numbered_tables["traffic"], windows)
     return {
         "nodes": net.nodes,
         "planes": net.sub_planes,
@@ -99,42 +99,42 @@ def player_message(
         "horizon_s": scenario.horizon_s,
         "warmup_s": scenario.warmup_s,
         "instances": [[i.role, i.name] for i in instances],
-        "seats": _seat_rows(numbered.get("seats"), instances, windows),
-        "measured": _figures_by_window(numbered["instances"], windows, len(instances)),
+        "seats": _seat_rows(numbered_tables.get("seats"), instances, windows),
+        "measured": _figures_by_window(numbered_tables["instances"], windows, len(instances)),
         "series": series_keys,
-        "bytes": pack(moved_bytes),
-        "shares": _shares(numbered["shares"], windows, series_keys, net.sub_planes),
-        "capacity": pack(_capacities(tables["links"], net.nodes, net.sub_planes)),
+        "bytes": pack_floats(moved_bytes),
+        "shares": _shares(numbered_tables["shares"], windows, series_keys, net.sub_planes),
+        "capacity": pack_floats(_capacities(tables["links"], net.nodes, net.sub_planes)),
         "traffic": TRAFFIC,
         "strip": _curves(windows, STRIP),
         "way": _curves(windows, WAY),
-        "pool": pack(_floats(windows[POOL])) if has_pool else "",
+        "pool": pack_floats(_floats(windows[POOL])) if has_pool else "",
         "events": event_rows(tables["events"], scenario.horizon_s),
-        "changes": deflate(edits_message(net)),
+        "changes": deflate_json(edits_message(net)),
         "colours": plane_colours(net) | theme.ROLE,
     }
 
 
 def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
-    """Number of the window in which the middle of each row's span lies, i8[rows]."""
+    """Number of the window that contains the middle of each row's span of time, i8[rows]."""
     starts_s = windows["t_s"].to_numpy()
     middles_s = frame["t_s"].to_numpy() + 0.5 * frame["window_s"].to_numpy()
     return np.clip(np.searchsorted(starts_s, middles_s, "right") - 1, 0, max(len(starts_s) - 1, 0))
 
 
 def _with_numbers(frame: pl.DataFrame, instances: Sequence[Instance]) -> pl.DataFrame:
-    """The table with the column `number`: place of each row's instance among `instances`, or -1."""
+    """The table with a new column `number`: index in `instances` of each row's instance, or -1."""
     number_of = {(i.role, i.index): k for k, i in enumerate(instances)}
-    keys = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
-    numbers = pl.Series([number_of.get(key, -1) for key in keys], dtype=pl.Int64)
+    roles_and_indices = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
+    numbers = pl.Series([number_of.get(key, -1) for key in roles_and_indices], dtype=pl.Int64)
     return frame.with_columns(number=numbers)
 
 
 def _seat_rows(
     seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame
 ) -> list[list[int]]:
-    """Where each instance is: rows [instance, first die, end die, first window, end window], ends
-    exclusive. seats: None if the run has no such table; then places hold for all windows."""
+    """Dies of each instance over time: rows [instance, first die, end die, first window, end
+    window], ends exclusive. seats: table of moves; None if instances stay where they are."""
     if seats is None:
         return [[k, first_die, last_die + 1, 0, windows.height]
                 for k, i in enumerate(instances) for first_die, last_die in i.spans()]  # fmt: skip
@@ -145,9 +145,11 @@ def _seat_rows(
         seats_of.setdefault(row["number"], {}).setdefault(row["t_s"], []).append(seat)
     rows: list[list[int]] = []
     for instance, by_time in seats_of.items():
-        edges = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
-        for (begin, end), ranges in zip(pairwise(edges), by_time.values(), strict=True):
-            rows += [[instance, die, end_die, begin, end] for die, end_die in ranges if begin < end]
+        borders = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
+        windows_and_dies = zip(pairwise(borders), by_time.values(), strict=True)
+        for (first_window, end_window), die_ranges in windows_and_dies:
+            rows += [[instance, first_die, end_die, first_window, end_window]
+                     for first_die, end_die in die_ranges if first_window < end_window]  # fmt: skip
     return rows
 
 
@@ -159,7 +161,7 @@ def _figures_by_window(frame: pl.DataFrame, windows: pl.DataFrame, count: int) -
     for name in [name for name in MEASURED if name in frame.columns]:
         values = np.full((windows.height, count), np.nan)
         values[window_of[is_placed], instance_of[is_placed]] = _floats(frame[name])[is_placed]
-        packed_figures[name] = pack(values)
+        packed_figures[name] = pack_floats(values)
     return packed_figures
 
 
@@ -176,8 +178,8 @@ def _bytes_by_series(traffic: pl.DataFrame, windows: pl.DataFrame) -> tuple[list
     series_index = {key: k for k, key in enumerate(dict.fromkeys(series_of_rows))}
     moved_bytes = np.zeros((len(series_index), windows.height))
     series_of_row = np.array([series_index[key] for key in series_of_rows], np.int64)
-    cells = series_of_row, _window_of(traffic, windows)
-    np.add.at(moved_bytes, cells, traffic["bytes"].to_numpy())
+    series_and_windows = series_of_row, _window_of(traffic, windows)
+    np.add.at(moved_bytes, series_and_windows, traffic["bytes"].to_numpy())
     return [list(key) for key in series_index], moved_bytes
 
 
@@ -191,19 +193,20 @@ def _shares(
     series_index = {tuple(key): k for k, key in enumerate(series)}
     rows: list[tuple[float, ...]] = []
     for row in shares.iter_rows(named=True):
-        key_index = series_index.get((row["plane"], row["traffic"], row["number"]))
-        if key_index is None or row["node"] is None:
+        series_number = series_index.get((row["plane"], row["traffic"], row["number"]))
+        if series_number is None or row["node"] is None:
             continue
         direction = float(row["direction"] == "in")
         column_numbers = plane_columns(row["plane"], row["sub_plane"], planes)
-        first, end = int(np.searchsorted(starts_s, row["t_s"] - 1e-9)), len(starts_s)
+        first_window, end_window = int(np.searchsorted(starts_s, row["t_s"] - 1e-9)), len(starts_s)
         if row["end_s"] is not None:
-            end = int(np.searchsorted(starts_s, row["end_s"] - 1e-9))
+            end_window = int(np.searchsorted(starts_s, row["end_s"] - 1e-9))
         share = row["share"] / len(column_numbers)
-        rows += [(key_index, row["node"], c, direction, share, first, end) for c in column_numbers]
+        rows += [(series_number, row["node"], column, direction, share, first_window, end_window)
+                 for column in column_numbers]  # fmt: skip
     column_names = ("series", "node", "column", "direction", "share", "from", "until")
     share_table = np.array(rows, float).reshape(-1, len(column_names))
-    return {name: pack(share_table[:, k]) for k, name in enumerate(column_names)}
+    return {name: pack_floats(share_table[:, k]) for k, name in enumerate(column_names)}
 
 
 def _capacities(links: pl.DataFrame, nodes: int, planes: int) -> Array:
@@ -226,7 +229,7 @@ def _curves(
     frame = windows.with_columns(waiting=pl.sum_horizontal(*queues) if queues else pl.lit(None))
     return [
         {"title": title, "unit": unit, "colour": theme.ROLE[colour],
-         "values": pack(_floats(frame[name]) * factor)}
+         "values": pack_floats(_floats(frame[name]) * factor)}
         for name, title, unit, factor, colour in curves
         if name in frame.columns and frame[name].null_count() < frame.height
     ]  # fmt: skip
@@ -259,7 +262,7 @@ def missing_tables(run: str) -> list[str]:
 
 @st.cache_resource(show_spinner="Reading the run", max_entries=20)
 def film_of_run(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
-    """A stored run as the player's message; shared, so never changed. Raises StoreError."""
+    """Message of a stored run for the player; cached, so never changed. Raises StoreError."""
     fabric = record.fabric(_row, _scenario)
     table_names = [*TABLES, *({"seats"} & session.store().runs.tables(run).keys())]
     tables = {name: record.table(run, name) for name in table_names}
@@ -269,8 +272,8 @@ def film_of_run(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 
 @st.fragment
 def draw_player(row: RunRow, scenario: Scenario) -> None:
-    """Draw the player of a run. The view is written to the address whenever it comes to rest; only
-    this fragment of the page is then redrawn."""
+    """Draw the player of a run. Whenever the visitor stops moving the view, it is written to the
+    address and only this fragment of the page is redrawn."""
     view, key = _address_view(), f"playback:{row.id}"
     # It starts with the view of the opened address, not with its own later ones.
     if view not in st.session_state.get(key, {}).values():
@@ -287,7 +290,8 @@ def draw_player(row: RunRow, scenario: Scenario) -> None:
 
 
 def _draw_film(data: dict[str, Any], fabric: Network, key: str) -> dict[str, Any]:
-    """Draw the player's message (`data`) on its machine; returns the view at rest, or {}."""
+    """Draw the player with its message (`data`) on a machine. Returns the view on which the visitor
+    stopped: time `at` in s and selected element `see`; {} before."""
     with st.container(gap=None):
         data |= {"machine": send_geometry(fabric, key)}
         return dict(_player(data=data, key=key, on_view_change=lambda: None).view or {})
@@ -295,7 +299,7 @@ def _draw_film(data: dict[str, Any], fabric: Network, key: str) -> dict[str, Any
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, Any]:
-    """Player's message of a shipped or live run; cached by `digest` and shared, so never
+    """Message of a shipped or live run for the player, cached by `digest` and shared, so never
     changed."""
     fabric = build_fabric(_scenario.supernode, session.facts())
     instances, _ = place_instances(_scenario, fabric)

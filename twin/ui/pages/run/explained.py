@@ -42,8 +42,8 @@ def can_explain(row: RunRow, scenario: Scenario) -> bool:
     """Whether a run can be explained: done, of one model, by the present engine and facts."""
     if scenario.models:
         return False
-    same_engine = row.engine_version == load_engine().ENGINE_VERSION
-    return row.state == "done" and same_engine and row.facts_digest == session.facts().digest
+    is_same_engine = row.engine_version == load_engine().ENGINE_VERSION
+    return row.state == "done" and is_same_engine and row.facts_digest == session.facts().digest
 
 
 def draw_card(row: RunRow, scenario: Scenario) -> None:
@@ -86,8 +86,8 @@ def draw_explanation(row: RunRow, scenario: Scenario) -> None:
 
 
 def _explaining_run(row: RunRow, scenario: Scenario) -> RunRow | None:
-    """The run that explains a run: requested here, stored, or started now if the run is short or
-    the visitor wants it. None if there is none."""
+    """Return the run that explains a run; None if there is none. It is started here if the run is
+    short or the visitor wants it explained."""
     state_key = f"explained:{row.id}"
     if run_id := st.session_state.get(state_key):
         return session.store().runs.get(run_id)
@@ -103,7 +103,7 @@ def _explaining_run(row: RunRow, scenario: Scenario) -> RunRow | None:
 def _request_explanation(row: RunRow, scenario: Scenario) -> bool:
     """Start the explanation of a run; returns whether it was accepted. A refusal is a toast."""
     with session.toast_refusals():
-        st.session_state[f"explained:{row.id}"] = session.run(scenario, EXPLAIN)
+        st.session_state[f"explained:{row.id}"] = session.start_run(scenario, EXPLAIN)
         return True
     return False
 
@@ -112,8 +112,8 @@ def _offer_explanation(row: RunRow, scenario: Scenario, why: str) -> None:
     """Draw the sentence `why`, and a button that starts the explanation of a run."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(plain(why))
-        clicked = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
-        if clicked and _request_explanation(row, scenario):
+        is_clicked = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
+        if is_clicked and _request_explanation(row, scenario):
             st.rerun()
 
 
@@ -126,8 +126,8 @@ def _headroom_tile(explain_run: RunRow | None) -> dict[str, Any]:
     if not summary["headroom_factor"]:
         return {"value": "none"}
     load_text = f"up to {three_figures(summary['capacity_low'])} {summary['capacity_unit']}"
-    if (missed_load := summary["capacity_high"]) is not None:
-        load_text += f", missed from {three_figures(missed_load)}"
+    if (failing_load := summary["capacity_high"]) is not None:
+        load_text += f", missed from {three_figures(failing_load)}"
     return {"value": f"{three_figures(summary['headroom_factor'])} x traffic",
             "delta": load_text, "delta_color": "off", "delta_arrow": "off"}  # fmt: skip
 
@@ -171,17 +171,18 @@ def _draw_cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: 
                 name = f"{scenario.name[:100]} · suggestion {number + 1}"
                 with session.toast_refusals():
                     variant = with_overrides(scenario, {**suggestion["settings"], "name": name})
-                    go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{session.run(variant)}"})
+                    variant_run = session.start_run(variant)
+                    go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{variant_run}"})
 
 
 def draw_one_request(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a request, then its time to the first token and how it decoded."""
-    ids_of = record.slow_requests(row.id, scenario.warmup_s)
-    if not ids_of:
+    choices = record.slow_requests(row.id, scenario.warmup_s)
+    if not choices:
         st.markdown("No request finished after the warm-up.")
         return
-    criterion, number = _draw_request_choice(ids_of, int(row.summary.get("requests") or 1))
-    median_number = ids_of[criterion][1]
+    criterion, number = _draw_request_choice(choices, int(row.summary.get("requests") or 1))
+    median_number = choices[criterion][1]
     request, median = record.request_row(row.id, number), record.request_row(row.id, median_number)
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
@@ -229,8 +230,8 @@ def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tu
 
 
 def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
-    """For each request, by its number: the passes of its instances during its stay. None where they
-    are unknown; a re-run that takes long waits for a click."""
+    """For each of the request numbers, the iterations and prefill batches of its instances during
+    its stay; None if unknown. A re-run that takes long waits for a click."""
     no_passes: list[Inside | None] = [None] * len(numbers)
     if not can_explain(row, scenario):
         return no_passes
@@ -250,8 +251,8 @@ def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | 
 
 
 def _seconds_to_first_token(row: Mapping[str, Any], passes: Inside | None) -> dict[str, float]:
-    """Seconds to a request's first token, by part. row: its stamps. passes: divides prefill by
-    operator; None if unknown."""
+    """Seconds to a request's first token, by stage; prefill is divided by operator if `passes` is
+    known. row: the request in the table of requests."""
     parts_s: dict[str, float] = {}
     for name, stage_s in stage_times(row).items():
         if name == "prefill" and passes is not None and passes.prefill:
@@ -283,34 +284,35 @@ def _request_sentence(
         sentence_text += f", {three_figures(total_s / median_total_s)} times the median's"
     if worst_part and excess_s[worst_part] > 0.05 * total_s:
         sentence_text += f"; {seconds(excess_s[worst_part])} of the difference is “{worst_part}”"
-    own_token_s, usual_token_s = _tpot_s(request), _tpot_s(median)
-    if own_token_s and usual_token_s:
-        sentence_text += f". TPOT {seconds(own_token_s)}, the median's {seconds(usual_token_s)}"
+    request_tpot_s, median_tpot_s = _tpot_s(request), _tpot_s(median)
+    if request_tpot_s and median_tpot_s:
+        sentence_text += f". TPOT {seconds(request_tpot_s)}, the median's {seconds(median_tpot_s)}"
     return sentence_text + "."
 
 
 def _tpot_s(row: Mapping[str, Any]) -> float:
-    """A request's seconds per output token after the first; 0 if there is no other."""
+    """Seconds per output token after the first of a request (its row); 0 if it has one token."""
     decode_s = stage_times(row).get(DECODE, 0.0)
     return decode_s / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
 
 
 def _description_of(row: Mapping[str, Any]) -> str:
-    """Sentence on a request: arrival, tokens, instances, preemptions and retries."""
+    """Sentence on a request (its row): arrival, tokens, instances, preemptions and retries."""
     clauses = [f"arrived at {seconds(row['arrival_s'])}",
             f"{numbered(row['input_tokens'], 'prompt token')}, "
              f"{row['hit_tokens']:,} of them in the pool",
             numbered(row["output_tokens"], "output token")]  # fmt: skip
     clauses += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
-    clauses += [f"{n} {one if n == 1 else many}" for one, many in EVENTS if (n := row.get(many))]
+    clauses += [f"{count} {singular if count == 1 else plural}" for singular, plural in EVENTS
+                if (count := row.get(plural))]  # fmt: skip
     status_text = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
     return sentence(", ".join(clauses)) + status_text
 
 
 def _draw_decoding(rows: Sequence[Mapping[str, Any]], passes_of: Sequence[Inside | None]) -> None:
-    """Draw how a request and the median request decoded: wait, iterations, tokens. rows, passes_of:
-    of these two requests. Nothing is drawn if passes are unknown."""
+    """Draw how a request decoded next to the median request: wait, iterations, tokens. rows: both
+    in the table of requests. passes_of: their passes; nothing is drawn if these are unknown."""
     figures = [
         {
             "Decode wait": seconds(passes.decode_wait_s),
@@ -322,8 +324,8 @@ def _draw_decoding(rows: Sequence[Mapping[str, Any]], passes_of: Sequence[Inside
         if passes is not None and passes.iterations
     ]
     if len(figures) == len(rows):
-        own_figures, median_figures = figures
+        request_figures, median_figures = figures
         with st.grid(4, min_column_width=165):
-            for label, value in own_figures.items():
+            for label, value in request_figures.items():
                 median_text = f"median {median_figures[label]}"
                 st.metric(label, value, median_text, delta_color="off", delta_arrow="off")

@@ -49,7 +49,7 @@ OF_A_MODEL = ("requests", "slo_attainment", "goodput_req_per_s", "ttft_s_p50", "
 
 
 def _draw_figures(summary: Mapping[str, Any], place: Place) -> None:
-    """Draw the figures of a summary that belong to a place of the page, in one line."""
+    """Draw a summary's figures in one line: the metrics that belong to a place of the page."""
     known_metrics = [metric for metric in metrics_at(place) if summary.get(metric.key) is not None]
     st.markdown(
         " · ".join(f"{m.label}: **{as_text(m.key, summary[m.key])}**" for m in known_metrics)
@@ -57,7 +57,7 @@ def _draw_figures(summary: Mapping[str, Any], place: Place) -> None:
 
 
 def draw_instances(row: RunRow, scenario: Scenario) -> None:
-    """Draw when instances lived, NPUs by pool, and a controller's decisions with its metrics."""
+    """Draw when instances start, serve and end, NPUs by pool, and the controller's decisions."""
     lives, windows = record.table(row.id, "lives"), record.table(row.id, "windows")
     _draw_figures(row.summary, "instances")
     st.subheader("Lives of the instances", anchor=False)
@@ -80,8 +80,8 @@ def draw_instances(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Decisions", anchor=False)
     change_count = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((change_count > 0) | (pl.col("held_back") != "")).head(500)
-    seen_columns = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{metric_name}")
-           for role in history.ROLES for name, metric_name in SAW.items()
+    seen_columns = {f"{role.capitalize()}: {label}": pl.col(f"{role}_{metric_name}")
+           for role in history.ROLES for label, metric_name in SAW.items()
            if f"{role}_{metric_name}" in decisions.columns}  # fmt: skip
     time_text = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
     number_column = st.column_config.NumberColumn(format="%.2f")
@@ -106,8 +106,8 @@ def starts_sentence(lives: pl.DataFrame, role_changes: int) -> str:
     switch_count = count_by_state.get("graphs", 0) - role_changes if "model" in lives.columns else 0
     if not load_count:
         return ""
-    loads_text, in_dram = numbered(load_count, "load"), max(load_count - fetch_count, 0)
-    starts_text = f"Of {loads_text} of weights {in_dram} found them in DRAM"
+    loads_text, dram_count = numbered(load_count, "load"), max(load_count - fetch_count, 0)
+    starts_text = f"Of {loads_text} of weights {dram_count} found them in DRAM"
     if fetch_count:
         took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
         mean_text = words.duration(took_s.item())
@@ -127,13 +127,13 @@ def draw_day(row: RunRow, scenario: Scenario) -> None:
         npu_hours_used=pl.col("npu_hours") - pl.col("npu_hours_idle"),
     )
     columns = {name for name in hours.columns if hours[name].max()}
-    used_hours, idle_hours = float(hours["npu_hours"].sum()), float(hours["npu_hours_idle"].sum())
-    idle_share = amount(idle_hours / used_hours if used_hours else None, "share")
-    figures = [f"**{amount(used_hours, 'rate', 'NPU-hours')}**", f"without work: **{idle_share}**"]
+    npu_hours, idle_hours = float(hours["npu_hours"].sum()), float(hours["npu_hours_idle"].sum())
+    idle_share = amount(idle_hours / npu_hours if npu_hours else None, "share")
+    day_texts = [f"**{amount(npu_hours, 'rate', 'NPU-hours')}**", f"without work: **{idle_share}**"]
     if "energy_kwh" in columns:
-        figures.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
+        day_texts.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
     busiest_hour = hours.sort("arrived", descending=True)["hour"][0]
-    st.markdown(" · ".join([*figures, f"busiest hour: **{busiest_hour}**"]))
+    st.markdown(" · ".join([*day_texts, f"busiest hour: **{busiest_hour}**"]))
     plot_all((title, history.hourly_bars(hours, series, unit), f"day-{next(iter(series))}")
            for title, (series, unit) in history.DAY.items() if columns & set(series))  # fmt: skip
     hourly_rows = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in columns})
@@ -184,7 +184,7 @@ def draw_clients(row: RunRow, scenario: Scenario) -> None:
 
 
 def _cell_text(key: str, value: Any) -> str:
-    """A tenant's figure as text, with its unit."""
+    """A tenant's figure as text with its unit. key: of the metric, as in TENANT."""
     if value is None or isinstance(value, int):
         return NOTHING if value is None else f"{value:,}"
     return amount(value, "rate", "tokens/s") if key == "tokens_per_s" else as_text(key, value)
@@ -207,9 +207,9 @@ def draw_models(row: RunRow, scenario: Scenario) -> None:
     """Draw the load and the goodput of each model, and its figures next to those of all."""
     figures = record.table(row.id, "models").to_dicts()
     arrived_by_model = _arrivals_by_model(row.id, scenario.warmup_s)
-    per_s = 1.0 / (scenario.horizon_s - scenario.warmup_s)
+    per_steady_s = 1.0 / (scenario.horizon_s - scenario.warmup_s)
     load_rows = [{"tenant": item["model"], "goodput_req_per_s": item["goodput_req_per_s"],
-                "asked_req_per_s": per_s * arrived_by_model.get(item["model"], 0)}
+                "asked_req_per_s": per_steady_s * arrived_by_model.get(item["model"], 0)}
                for item in figures]  # fmt: skip
     st.subheader("Models", anchor=False)
     plot(charts.tenants(load_rows), "models")
@@ -252,32 +252,32 @@ def draw_pool(row: RunRow, scenario: Scenario) -> None:
     plot(history.servers(servers, warmup_s, dark=is_dark()), "pool-servers")
     steady_rows = servers.filter(pl.col("t_s") >= warmup_s).group_by("node")
     by_node = steady_rows.agg(pl.col("read_bytes", "held_s").sum()).sort("read_bytes", "node")
-    read_bytes, most_bytes = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
+    read_bytes, top_bytes = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
     if read_bytes > 0:
         st.caption(
             "A block lies on the node that its key hashes to, and counts once for each prompt that "
             "reads it; above, on the plane, each die that shares out a prompt's heads reads it "
-            f"again. Node {by_node['node'][-1]} served {amount(most_bytes, 'bytes')}, "
-            f"{most_bytes * by_node.height / read_bytes:.2f} x the mean; the least "
+            f"again. Node {by_node['node'][-1]} served {amount(top_bytes, 'bytes')}, "
+            f"{top_bytes * by_node.height / read_bytes:.2f} x the mean; the least "
             f"{amount(by_node['read_bytes'][0], 'bytes')}. {_hold_sentence(by_node)}"
         )
 
 
 @st.cache_data(show_spinner="Looking at the tenants", max_entries=50)
 def _hit_ratio(run: str, width_s: float) -> pl.DataFrame:
-    """Hit ratio of prompts over simulated time, every `width_s`; a column for each tenant."""
+    """Hit ratio of prompts in every `width_s` of simulated time, with a column for each tenant."""
     columns = ["tenant", "prefill_start_s", "hit_tokens", "input_tokens"]
     return hit_ratio_table(session.store().runs.table(run, "requests", columns), width_s)
 
 
 def _hold_sentence(by_node: pl.DataFrame) -> str:
-    """Sentence on how much busy memory servers prolonged reads; by_node: `held_s` of each node."""
-    total_s = float(by_node["held_s"].sum())
-    if total_s <= 0:
+    """Sentence on reads that busy memory servers delayed. by_node: s of delay (`held_s`) by node."""
+    held_s = float(by_node["held_s"].sum())
+    if held_s <= 0:
         return "No read waited for a hot server: their ports had room for all."
     worst_node = by_node.sort("held_s", "node").row(-1, named=True)
     return (
-        f"Batches read {seconds(total_s)} longer in all than from servers with equal load; node "
+        f"Batches read {seconds(held_s)} longer in all than from servers with equal load; node "
         f"{worst_node['node']} held them back most, by {seconds(worst_node['held_s'])}."
     )
 
@@ -289,18 +289,18 @@ def _has_table(row: RunRow, table: str) -> bool:
 
 def draw_faults(row: RunRow, scenario: Scenario) -> None:
     """Draw what each fault cost, and the run's figures over time with events marked."""
-    outages = dips_of_run(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
+    dips = dips_of_run(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
     windows, events = record.table(row.id, "windows"), record.table(row.id, "events")
-    if not outages:
+    if not dips:
         st.markdown("Every fault of this scenario comes after the end of the run.")
         return
-    for number, outage in enumerate(outages[:SHOWN]):
-        _draw_dip(row, outage, number)
-    if outages[SHOWN:]:
-        with st.expander(f"{len(outages) - SHOWN} more"):
-            for outage in outages[SHOWN:]:
-                st.markdown(f"- {outage.sentences}")
-    token_column = (f"{outages[0].phase.capitalize()} tokens", f"{outages[0].phase}_tokens_per_s")
+    for number, dip in enumerate(dips[:SHOWN]):
+        _draw_dip(row, dip, number)
+    if dips[SHOWN:]:
+        with st.expander(f"{len(dips) - SHOWN} more"):
+            for dip in dips[SHOWN:]:
+                st.markdown(f"- {dip.sentences}")
+    token_column = (f"{dips[0].phase.capitalize()} tokens", f"{dips[0].phase}_tokens_per_s")
     time_columns = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
     faults, warmup_s = scenario.faults, scenario.warmup_s
     plot_all((title, history.around_faults(windows, events, faults, warmup_s, c), f"fault-{c}")
@@ -313,7 +313,7 @@ def draw_faults(row: RunRow, scenario: Scenario) -> None:
 
 @st.cache_data(show_spinner="Looking at the faults", max_entries=100)
 def dips_of_run(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """What each fault of a run cost; cached. Limits: TTFT and TPOT of the SLO."""
+    """Lost throughput, recovery and goodput of each fault. Limits: TTFT and TPOT of the SLO."""
     requests: pl.DataFrame = session.store().runs.table(run, "requests", COLUMNS)
     tables = {name: record.table(run, name) for name in ("events", "windows")}
     return dips_of_faults(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)
@@ -321,9 +321,9 @@ def dips_of_run(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]
 
 def _draw_dip(row: RunRow, dip: Dip, number: int) -> None:
     """Draw what one fault cost, and which instances were out of service for how long."""
-    usual_rate, lowest_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
-    fall_share = 1 - lowest_rate / usual_rate if usual_rate and lowest_rate is not None else 0.0
-    fall_text = f"-{amount(fall_share, 'share')}" if fall_share > 0 else None
+    rate_before, lowest_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
+    drop_share = 1 - lowest_rate / rate_before if rate_before and lowest_rate is not None else 0.0
+    drop_text = f"-{amount(drop_share, 'share')}" if drop_share > 0 else None
     recovery_text = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
     if dip.recovery_s is None:
         recovery_text = f"not in {seconds(dip.until_s - dip.at_s)}"
@@ -338,8 +338,8 @@ def _draw_dip(row: RunRow, dip: Dip, number: int) -> None:
             name = dip.down[0][0] if dip.down else dip.element
             link_page("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": name})
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):
-            st.metric(f"{dip.phase.capitalize()} before", amount(usual_rate, "rate", "tokens/s"))
-            st.metric("Lowest", amount(lowest_rate, "rate", "tokens/s"), fall_text)
+            st.metric(f"{dip.phase.capitalize()} before", amount(rate_before, "rate", "tokens/s"))
+            st.metric("Lowest", amount(lowest_rate, "rate", "tokens/s"), drop_text)
             st.metric(
                 "Back after", recovery_text,
                 help="From the fault until output was back within 5 % of before and stayed there; "

@@ -42,8 +42,8 @@ ENDINGS = {  # of the name of a file
 def draw_header(row: RunRow, scenario: Scenario) -> None:
     """Draw title and question, and the buttons for the run."""
     runs.draw_heading(row, scenario.question or words.card_line(scenario))
-    for line in list_sentences(scenario):
-        st.markdown(f":material/bolt: {plain(line)}")
+    for list_sentence in list_sentences(scenario):
+        st.markdown(f":material/bolt: {plain(list_sentence)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         runs.offer_copy(scenario)
         if not playback.missing_tables(row.id):
@@ -73,12 +73,12 @@ def _draw_baseline_choice(row: RunRow, scenario: Scenario) -> None:
         return field_count, words.BETWEEN in run.name  # a preset before its edits
 
     other_runs = [run for run in runs.latest_runs(OFFERED + 1, "done") if run.id != row.id]
-    choice_labels = runs.choice_labels(sorted(other_runs, key=distance))
-    if not choice_labels:
+    labels_by_id = runs.choice_labels(sorted(other_runs, key=distance))
+    if not labels_by_id:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
-    label_of = choice_labels.__getitem__
-    run_id = st.selectbox("Baseline", list(choice_labels), key="baseline", format_func=label_of)
+    label_of = labels_by_id.__getitem__
+    run_id = st.selectbox("Baseline", list(labels_by_id), key="baseline", format_func=label_of)
     if st.button("Compare", type="primary", key="compare"):
         go_to("compare", {links.RUNS: f"{run_id},{row.id}"})
 
@@ -109,9 +109,9 @@ def tile_rows(
         }
         if metric.slo is not None and has_one_slo(s):
             tile |= slo_margin(float(value), metric.slo(s))
-        other_key, pattern = metric.note
-        if summary.get(other_key) is not None:
-            note_text = pattern.format(as_text(other_key, summary[other_key]))
+        note_key, note_pattern = metric.note
+        if summary.get(note_key) is not None:
+            note_text = note_pattern.format(as_text(note_key, summary[note_key]))
             tile |= {"delta": note_text, "delta_color": "off", "delta_arrow": "off"}
         if (band := estimate_by_metric.get(metric.key)) is not None and value:
             band_text = band.range_text(float(value)).removesuffix(" tokens/s per NPU")
@@ -122,7 +122,7 @@ def tile_rows(
 
 
 def draw_validity(row: RunRow, scenario: Scenario) -> None:
-    """Draw what figures are worth: laws, counted time, notes, error bands, gaps in evidence."""
+    """Draw how far to trust the figures: laws, counted time, notes, error bands, evidence."""
     broken_laws = [check for check in row.checks if not check["ok"]]
     laws_text, icon = f"All {len(row.checks)} laws held", ":material/verified:"
     if broken_laws:
@@ -210,8 +210,8 @@ def draw_downloads(row: RunRow, scenario: Scenario) -> None:
 def download_makers(
     store: Store, row: RunRow, scenario: Scenario, choice: str, rows: int | None
 ) -> dict[str, Callable[[], bytes]]:
-    """Functions that make the files of the download `choice`, by name of the format. rows: number
-    of rows if it is a table, otherwise None."""
+    """Functions that return the content of the download `choice`, by name of the format. rows:
+    number of rows if it is a table, otherwise None."""
     if choice == WHOLE:
         return {"Archive": lambda: export_runs(store, row.id)}
     if choice == QUESTION:
@@ -239,12 +239,12 @@ def download_makers(
 
 
 def file_stem(row: RunRow) -> str:
-    """The start of a file's name: the scenario's name and enough of the run's id."""
+    """Begin of a download's file name: the run's name and the first 8 characters of its id."""
     return f"{file_name(row.name, fallback='run')[:60]}-{row.id[:8]}"
 
 
 def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
-    """A table as CSV (packed: gzip); text that a spreadsheet would compute gets an apostrophe."""
+    """A table as CSV (gzip if `packed`); text that looks like a formula gets an apostrophe."""
     buffer, text_columns = io.BytesIO(), pl.col(pl.String, pl.Enum, pl.Categorical).cast(pl.String)
     safe_frame = frame.with_columns(text_columns.str.replace(FORMULA, "'${0}"))
     safe_frame.write_csv(buffer, compression="gzip" if packed else "uncompressed")

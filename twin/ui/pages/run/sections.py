@@ -46,7 +46,7 @@ DIE_FIGURES = {
 
 
 def draw_time_by_part(row: RunRow, scenario: Scenario) -> None:
-    """Draw the time of a request, and of its first token, by part."""
+    """Draw the time of a mean request by piece, and its TTFT by stage."""
     pieces_s = record.seconds_by_piece(row, scenario)
     stages_column, ttft_column = st.columns([3, 2], gap="large")
     with stages_column:
@@ -75,9 +75,9 @@ def draw_time_by_part(row: RunRow, scenario: Scenario) -> None:
     with ttft_column:
         st.subheader("Where the TTFT went", anchor=False)
         stages_by_row = {"mean": ttft_parts(row.summary)}
-        slowest = record.latencies(row.id, scenario.warmup_s).slowest
-        if slowest:
-            stages_by_row["slowest 1 %"] = slowest
+        slowest_stages = record.latencies(row.id, scenario.warmup_s).slowest
+        if slowest_stages:
+            stages_by_row["slowest 1 %"] = slowest_stages
         plot(charts.stages(stages_by_row), "stages")
         st.caption("Mean over the requests whose first token came after the warm-up.")
 
@@ -149,7 +149,7 @@ def _draw_per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
 
 
 def draw_load(row: RunRow, scenario: Scenario) -> None:
-    """Draw the use of dies, HBM and planes."""
+    """Draw the utilisation of pools, HBM and planes, and a map of the dies."""
     windows = record.table(row.id, "windows")
     left_column, right_column = st.columns(2, gap="large")
     with left_column:
@@ -165,8 +165,8 @@ def draw_load(row: RunRow, scenario: Scenario) -> None:
     ranks = held_by_attention_dies(record.table(row.id, "ranks"))
     figures = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
     figure = choose("Figure", figures, "die-figure", wrap=True)
-    column, percent = DIE_FIGURES[figure]
-    plot(charts.dies(ranks, column, figure, percent=percent, dark=is_dark()), "dies")
+    column, is_percent = DIE_FIGURES[figure]
+    plot(charts.dies(ranks, column, figure, percent=is_percent, dark=is_dark()), "dies")
     st.caption(
         "A die is busy while it computes, however few requests it holds; how full it is, requests "
         "held and KV space say."
@@ -174,20 +174,22 @@ def draw_load(row: RunRow, scenario: Scenario) -> None:
 
 
 def held_by_attention_dies(ranks: pl.DataFrame) -> pl.DataFrame:
-    """The table `ranks` with requests and KV assigned to attention dies. With separate expert dies
-    (AFD), a run records them evenly over all dies of an instance."""
+    """The table `ranks` with requests and KV moved to the attention dies. With separate expert dies
+    (AFD) a run records them evenly over all dies of an instance."""
     instance_tables = [ranks.clear()]
     for ranks_of_one in ranks.partition_by("role", "instance", maintain_order=True):
-        dies = np.flatnonzero(ranks_of_one["expert_load"].is_null().to_numpy())
-        if 0 < dies.size < ranks_of_one.height:
-            ranks_of_die, numbers = ranks_of_one.height / dies.size, np.arange(ranks_of_one.height)
-            begins = np.arange(dies.size)[:, None] * ranks_of_die
+        attention_dies = np.flatnonzero(ranks_of_one["expert_load"].is_null().to_numpy())
+        if 0 < attention_dies.size < ranks_of_one.height:
+            ranks_of_die = ranks_of_one.height / attention_dies.size
+            numbers = np.arange(ranks_of_one.height)
+            begins = np.arange(attention_dies.size)[:, None] * ranks_of_die
             # How much of each rank is on each attention die: ranks are dealt in order.
             overlaps = np.minimum(numbers + 1, begins + ranks_of_die) - np.maximum(numbers, begins)
             new_columns = {}
             for name, divisor in (("requests_mean", 1.0), ("kv_used_fraction_mean", ranks_of_die)):
                 values = np.full(ranks_of_one.height, np.nan)
-                values[dies] = np.maximum(overlaps, 0.0) @ ranks_of_one[name].to_numpy() / divisor
+                figures = np.maximum(overlaps, 0.0) @ ranks_of_one[name].to_numpy()
+                values[attention_dies] = figures / divisor
                 new_columns[name] = pl.Series(values).fill_nan(None)
             ranks_of_one = ranks_of_one.with_columns(**new_columns)  # noqa: PLW2901
         instance_tables.append(ranks_of_one)
@@ -206,12 +208,12 @@ def use_shares(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
 def draw_links(row: RunRow, scenario: Scenario) -> None:
     """Draw the machine, coloured by the load of its links."""
     figure = choose("Figure", USES, "link-figure")
-    machine = record.fabric(row, scenario)
-    percents = 100 * link_matrix(machine, record.table(row.id, "links"), USES[figure])
+    fabric = record.fabric(row, scenario)
+    percents = 100 * link_matrix(fabric, record.table(row.id, "links"), USES[figure])
     draw_fabric(
-        machine, title=f"Links used, {figure.lower()}", carried=link_values(machine, percents),
+        fabric, title=f"Links used, {figure.lower()}", carried=link_values(fabric, percents),
         unit="% of capacity, busier direction", key="run-fabric",
-        instances=formulas.place_instances(scenario, machine)[0].instances,
+        instances=formulas.place_instances(scenario, fabric)[0].instances,
     )  # fmt: skip
     st.caption(
         "Colours run from idle to the fullest link of this run. The load matrix shows nodes by "
@@ -265,7 +267,7 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
-    """Row of a field in the table: its value (read if None), or why it has no effect."""
+    """Row of a field in the table: its value (None: the scenario's), or why it has no effect."""
     idle_reason = why_idle(path, scenario)
     value = value_of(scenario, path) if value is None else value
     return {

@@ -94,8 +94,8 @@ def break_point_axis(draft: Scenario) -> sweep.Axis:
         return default_axis("workload.trace.rate_multiplier")
     if isinstance(outlook, str) or not outlook.slo_req_per_s:
         return default_axis("workload.rate_req_per_s")
-    least_rate, high = (float(f"{outlook.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
-    return sweep.spaced_axis("workload.rate_req_per_s", least_rate, high, BREAK_POINTS)
+    low_rate, high_rate = (float(f"{outlook.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
+    return sweep.spaced_axis("workload.rate_req_per_s", low_rate, high_rate, BREAK_POINTS)
 
 
 def draw_sliders(draft: Scenario) -> None:
@@ -103,8 +103,8 @@ def draw_sliders(draft: Scenario) -> None:
     for path, stops in STOPS.items():
         if why_idle(path, draft):
             continue
-        current_value = session.value(path)
-        stop_values = sorted({type(current_value)(option) for option in stops} | {current_value})
+        current_value = session.widget_value(path)
+        stop_values = sorted({type(current_value)(stop) for stop in stops} | {current_value})
         options = {"format_func": lambda v: f"{v:,g}"} | forms.edit_arguments(path)
         st.select_slider(field_of(path).title, stop_values, current_value, **options)
         if refusal := session.latest_refusal(path):
@@ -162,12 +162,12 @@ def use_idle_npus(draft: Scenario) -> str:
 
 
 def _play_stored(draft: Scenario, fabric: Network) -> bool:
-    """Draw a stored or shipped run of exactly this scenario; returns False if there is none."""
+    """Play back a stored or shipped run of exactly this scenario; returns whether there is one."""
     digest = scenario_digest(draft)
-    row = session.store().runs.latest_runs([digest]).get(digest)
-    if row and row.summary and not player.missing_tables(row.id):
-        player.draw_without_controls(row.id, player.film_of_run(row.id, row, draft), fabric)
-        link_page("run", f"A run of {words.age_text(time.time() - row.queued_s)}", {"run": row.id})
+    run = session.store().runs.latest_runs([digest]).get(digest)
+    if run and run.summary and not player.missing_tables(run.id):
+        player.draw_without_controls(run.id, player.film_of_run(run.id, run, draft), fabric)
+        link_page("run", f"A run of {words.age_text(time.time() - run.queued_s)}", {"run": run.id})
         return True
     if (shipped_run := _shipped_run(digest, draft)) is None:
         return False
@@ -189,7 +189,8 @@ def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
 
 
 def draw_picture(draft: Scenario) -> bool:
-    """Draw the machine with its instances; returns whether a run plays or nothing is drawn."""
+    """Draw the machine with its instances, playing a stored run if there is one. Returns whether a
+    live run must not replace the picture: a stored run plays, or no machine can be drawn."""
     try:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
@@ -207,10 +208,10 @@ def draw_picture(draft: Scenario) -> bool:
     return False
 
 
-def find_presets(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
+def find_presets(presets: Iterable[Named], shelf: Iterable[str], search_text: str) -> list[Named]:
     """Presets on a shelf: their key contains one of the texts in `shelf`. If a search text
     (`sought`) is given, all presets that contain each of its words instead."""
-    shelf, search_words = tuple(shelf), sought.lower().split()
+    shelf, search_words = tuple(shelf), search_text.lower().split()
     if not search_words:
         return [preset for preset in presets if any(word in preset[0] for word in shelf)]
 
@@ -249,8 +250,8 @@ def picture_svg(s: Scenario) -> str:
     """NPUs by role as rows of coloured nodes, as SVG: prefill, decode, idle."""
     npus_by_role = [(role, instances * npus) for role, instances, npus in pools(s)]
     if sharing_pool(s):
-        (_, instances_over), (_, npus) = npus_by_role
-        npus_by_role = [("colocated", instances_over), ("decode", npus - instances_over)]
+        (_, both_npus), (_, npus) = npus_by_role
+        npus_by_role = [("colocated", both_npus), ("decode", npus - both_npus)]
     used_npus = sum(npus for _, npus in npus_by_role)
     npus_by_role.append(("idle", max(npus_of(s.supernode) - used_npus, 0)))
     role_ends = list(accumulate(npus for _, npus in npus_by_role))

@@ -83,7 +83,7 @@ def restore_elements(names: Sequence[Element]) -> bool:
     Returns whether the result is valid."""
     link_ends = [{name, (name[1], name[0])} for name in names if not isinstance(name, str)]
     edits = session.draft().supernode.edits
-    edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in link_ends))
+    edits = tuple(e for e in edits if not any((e.element, e.to) in link for link in link_ends))
     fabric_as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
     elements = [name for name in names if isinstance(name, str)]
     edits_left, wider_edits = edits_without(edits, elements, fabric_as_built)
@@ -108,11 +108,11 @@ def seat_by_hand(instance: str, element: str) -> bool:
 
     try:
         trial = place(with_overrides(draft, seat_fields([new_row])), fabric)
-        dies = {die for one in trial.instances if one.name == instance for die in one.die_of_rank}
+        dies = {die for i in trial.instances if i.name == instance for die in i.die_of_rank}
         seat_rows = [
-            seat_row for one in place(draft, fabric).instances
-            if one.name != instance and dies.isdisjoint(one.die_of_rank)
-            for seat_row in _seat_rows(one, fabric)
+            seat_row for placed in place(draft, fabric).instances
+            if placed.name != instance and dies.isdisjoint(placed.die_of_rank)
+            for seat_row in _seat_rows(placed, fabric)
         ]  # fmt: skip
         seat_rows.append(new_row)
         place(with_overrides(draft, seat_fields(seat_rows)), fabric)
@@ -122,8 +122,8 @@ def seat_by_hand(instance: str, element: str) -> bool:
 
 
 def _seat_rows(instance: Instance, net: Network) -> Iterator[dict[str, Any]]:
-    """Rows of `deployment.seats` that put an instance where it is. Its NPUs may form several
-    ranges: the last range needs one row, the others one row per NPU."""
+    """Yield the rows of `deployment.seats` that describe where an instance is. If its NPUs form
+    several ranges, the last range needs one row, the others one row per NPU."""
     last_begin = net.npu[instance.spans()[-1][0]]
     for npu in sorted({*net.npu[[*instance.die_of_rank]].tolist()}):
         if npu <= last_begin:
@@ -135,8 +135,8 @@ def _seat_rows(instance: Instance, net: Network) -> Iterator[dict[str, Any]]:
 def apply_actions(actions: Sequence[dict[str, Any]]) -> None:
     """Carry out the picture's actions in order, without those whose number was handled before."""
     for action in actions:
-        if (number := int(action.get("number", 0))) > last_action():
-            st.session_state["fabric-acted"] = number
+        if (action_number := int(action.get("number", 0))) > last_action():
+            st.session_state["fabric-acted"] = action_number
             try:
                 _apply_action(action)
             except ValueError as error:  # an element that there is not
@@ -149,9 +149,10 @@ def last_action() -> int:
 
 
 def _apply_action(action: dict[str, Any]) -> None:
-    """Carry out one action of the picture (undo, move, restore, set a share) on the draft."""
+    """Carry out one action of the picture on the draft. action: `step` (undo, redo), or `names` of
+    elements with `move` (an instance to them), `restore`, or new `capacity` and `latency`."""
     if step := action.get("step"):
-        session.step(-1 if step < 0 else 1)
+        session.undo_or_redo(-1 if step < 0 else 1)
         return
     names = [str(name) for name in action.get("names", ())]
     if action.get("move"):
@@ -187,20 +188,20 @@ def changed_edits(
     edits: Sequence[Edit], names: Iterable[Element], *, capacity: float | None = None,
     latency: float | None = None,
 ) -> tuple[Edit, ...]:  # fmt: skip
-    """Edits with new factors of capacity or latency (None: unchanged) on the elements `names`.
-    Edits without effect are removed. Raises ValueError for too many edits."""
+    """Return `edits` with new factors of capacity or latency (None: unchanged) on the elements
+    `names`, without edits that have no effect. Raises ValueError for too many edits."""
     edit_of = {(spelling(e.element), spelling(e.to)): e for e in edits}
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name
-        key = spelling(element), spelling(target)
-        reverse_key = key[::-1]
-        old_edit = edit_of.get(key) or edit_of.get(reverse_key) or Edit(element=element, to=target)
+        ends = spelling(element), spelling(target)
+        reverse_key = ends[::-1]
+        old_edit = edit_of.get(ends) or edit_of.get(reverse_key) or Edit(element=element, to=target)
         if target:
             edit_of.pop(reverse_key, None)
-        fields = {"element": element, "to": target,
+        edit_fields = {"element": element, "to": target,
                   "capacity_factor": capacity, "latency_factor": latency}  # fmt: skip
-        set_fields = {name: value for name, value in fields.items() if value is not None}
-        edit_of[key] = Edit(**old_edit.model_dump() | set_fields)
+        new_fields = {name: value for name, value in edit_fields.items() if value is not None}
+        edit_of[ends] = Edit(**old_edit.model_dump() | new_fields)
     remaining = tuple(e for e in edit_of.values() if e != Edit(element=e.element, to=e.to))
     if len(remaining) > MOST:
         raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")
@@ -210,8 +211,8 @@ def changed_edits(
 def edits_without(
     edits: Sequence[Edit], names: Iterable[str], fabric: Network
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
-    """(edits that remain after removal, wider edits). Removed are edits of the elements `names` and
-    of their parts. Wider edits are remaining ones of elements that contain a named one."""
+    """(remaining edits, wider edits) after the edits of the elements `names` and of their parts are
+    removed. Wider edits are remaining edits of elements that contain a named element."""
     vertices_of = fabric.names.find
     vertices = {vertex for name in names for vertex in vertices_of(name)}
     edits_left, wider_edits = [], []

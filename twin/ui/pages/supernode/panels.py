@@ -64,16 +64,16 @@ ADDED["hashed"] = ADDED["ecmp"]
 
 
 class Headline(NamedTuple):
-    """One price of a fabric: its rate and bottleneck, or why there is none."""
+    """A rate that a fabric gives to one kind of transfer, with its bottleneck, or why none."""
 
     label: str
     bytes_per_s: float | None
-    per: str  # whose rate it is
-    where: str  # what is full first, or why nothing can pass
+    owner: str  # whose rate it is
+    bottleneck: str  # what is full first, or why nothing can pass
     latency_s: float | None = None
 
 
-def price_key(net: Network) -> Key:
+def make_price_key(net: Network) -> Key:
     """Make a function that returns a key of an instance; instances with equal keys have equal
     prices. Keys hold the dies' positions in their nodes and the rates of these nodes' links. If
     nodes are linked directly, they hold the dies' numbers."""
@@ -82,16 +82,16 @@ def price_key(net: Network) -> Key:
     node_of_link = np.maximum(tail_node, head_node)
     links_by_node = np.argsort(node_of_link, kind="stable")
     link_values = np.stack([net.capacity, net.latency], axis=1)[links_by_node]
-    link_begin = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
-    link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(link_begin)]
+    first_link = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
+    link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(first_link)]
 
     def key_of_instance(instance: Instance) -> tuple[bytes, ...]:
-        """Key of an instance, as `price_key` describes it."""
+        """Key of an instance: equal for instances with equal prices."""
         if has_direct_links:
             return (np.array(instance.die_of_rank).tobytes(),)
-        node_of_die, position = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
+        node_of_die, die_position = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
         nodes = list(dict.fromkeys(node_of_die.tolist()))
-        positions = np.stack([np.searchsorted(np.sort(nodes), node_of_die), position])
+        positions = np.stack([np.searchsorted(np.sort(nodes), node_of_die), die_position])
         return (positions.tobytes(), *(link_bytes_by_node[n] for n in nodes))
 
     return key_of_instance
@@ -99,13 +99,13 @@ def price_key(net: Network) -> Key:
 
 @lru_cache(maxsize=16)
 def headlines(s: Scenario, fabric: Network) -> list[Headline]:
-    """Prices that matter to the deployment: all-to-all among dies, KV transfer, memory pool reads.
+    """Rates that matter to the deployment: all-to-all among dies, KV transfer, memory pool reads.
     Empty if its instances cannot be placed."""
     try:
         instances = place(s, fabric).instances
     except HardwareError:  # the answer above the prices says why
         return []
-    key_of, rates = price_key(fabric), list[Headline]()
+    key_of, tiles = make_price_key(fabric), list[Headline]()
 
     def instances_of(*roles: str) -> list[Instance]:
         """Instances of these roles."""
@@ -115,19 +115,19 @@ def headlines(s: Scenario, fabric: Network) -> list[Headline]:
     exchangers = [i for i in serving_instances if i.dies > 1]
     if exchangers:
         label = f"All-to-all, {exchangers[0].role} die"
-        rates.append(_slowest_headline(label, "die", exchangers, key_of,
+        tiles.append(_slowest_headline(label, "die", exchangers, key_of,
                               lambda i: prices.all_to_all(fabric, i.die_of_rank)))  # fmt: skip
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
         label, owner = f"KV transfer, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
-        rates.append(_slowest_headline(label, owner, instances_of("prefill", "decode"), key_of,
+        tiles.append(_slowest_headline(label, owner, instances_of("prefill", "decode"), key_of,
                               lambda i: _hand_off_price(fabric, instances, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
         pool_plane, readers = s.memory_pool.plane, instances_of("prefill", "colocated")
         label, owner = f"Pool read, instance · {PLANES[pool_plane]}", f"{readers[0].role} instance"
-        rates.append(_slowest_headline(label, owner, readers, key_of, lambda i: prices.pool_read(
+        tiles.append(_slowest_headline(label, owner, readers, key_of, lambda i: prices.pool_read(
             fabric, i.die_of_rank, pool_plane)))  # fmt: skip
-    return rates
+    return tiles
 
 
 def link_shares(s: Scenario, net: Network, traffic: str) -> np.ndarray[Any, Any]:
@@ -142,7 +142,7 @@ def link_shares(s: Scenario, net: Network, traffic: str) -> np.ndarray[Any, Any]
 
 
 def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
-    """Loads of instances for a class of TRAFFIC; "experts": prefill only if no die decodes."""
+    """Yield the loads on links by a class of TRAFFIC; "experts": of prefill if no die decodes."""
 
     def dies_of(*roles: str) -> list[int]:
         """Dies of instances of these roles."""
@@ -163,8 +163,8 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 def _hand_off_price(
     fabric: Network, instances: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
-    """Price of KV transfers at an instance's slowest die. Its rate is divided by the mean collision
-    factor, by which hashed flows slow each other down."""
+    """Rate and bottleneck of KV transfers at the slowest die of an instance. The rate is divided by
+    the mean collision factor, by which hashed flows slow each other down."""
     collision = prices.transfer_collision(
         fabric, ((i.role, i.die_of_rank) for i in instances), plane
     )
@@ -176,18 +176,18 @@ def _hand_off_price(
 
 
 def _slowest_headline(
-    label: str, per: str, instances: Sequence[Instance], key_of: Key,
+    label: str, owner: str, instances: Sequence[Instance], key_of: Key,
     price_of: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
-    """Headline with the lowest rate of some instances; of those with equal keys one is priced. per:
-    whose rate it is, such as "die"."""
+    """Headline with the lowest rate of all `instances`; of instances with equal keys only one is
+    priced. owner: whose rate it is, such as "die"."""
     instance_by_key = {key_of(instance): instance for instance in reversed(instances)}
     try:
         all_prices = [price_of(instance) for instance in instance_by_key.values()]
     except HardwareError as error:
-        return Headline(label, None, per, str(error))
+        return Headline(label, None, owner, str(error))
     lowest = min(reversed(all_prices), key=lambda p: p.bytes_per_s)
-    return Headline(label, lowest.bytes_per_s, per, lowest.bottleneck, lowest.latency_s)
+    return Headline(label, lowest.bytes_per_s, owner, lowest.bottleneck, lowest.latency_s)
 
 
 def hashed_planes(fabric: Network) -> list[str]:
@@ -197,19 +197,19 @@ def hashed_planes(fabric: Network) -> list[str]:
 
 @lru_cache(maxsize=16)
 def collisions(s: Scenario, fabric: Network) -> Collisions:
-    """Collision factors by (kind of traffic, plane): the highest of all instances."""
-    worst_by: Collisions = {}
+    """Highest collision factors of all instances, by (kind of traffic, plane)."""
+    worst_collisions: Collisions = {}
     for traffic, load in _traffic_loads(s, fabric):
         for plane, collision in load.collisions:
             traffic_plane = traffic, WAY.get(plane, plane)
-            pair = worst_by.get(traffic_plane, Collision()), collision
-            worst_by[traffic_plane] = max(pair, key=lambda c: (c.mean, c.flows))
-    return worst_by
+            two_collisions = worst_collisions.get(traffic_plane, Collision()), collision
+            worst_collisions[traffic_plane] = max(two_collisions, key=lambda c: (c.mean, c.flows))
+    return worst_collisions
 
 
 def _traffic_loads(s: Scenario, net: Network) -> Iterator[tuple[str, Load]]:
     """Yield (kind of traffic, load) of the instances; of instances with equal prices only one."""
-    key_of = price_key(net)
+    key_of = make_price_key(net)
     instances = place(s, net).instances
     distinct_instances = list({(i.role, key_of(i)): i for i in reversed(instances)}.values())[::-1]
     decode_dies = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
@@ -273,7 +273,7 @@ def _collision_sentence(draft: Scenario, planes: list[str], collision_by: Collis
 
 
 def draw_prices(draft: Scenario, fabric: Network) -> None:
-    """Draw the deployment's prices on this fabric, and their change from the preset's machine."""
+    """Draw the deployment's `headlines` on this fabric, and their change from the preset's."""
     preset_machine = session.preset().supernode
     draft_on_preset = draft.model_copy(update={"supernode": preset_machine})
     try:
@@ -285,7 +285,8 @@ def draw_prices(draft: Scenario, fabric: Network) -> None:
         for price in headlines(draft, fabric):
             bytes_per_s_before = rate_before.get(price.label)
             # Always a line below the figure: else the first edit that is priced moves the picture.
-            delta, is_changed, rate_text, help_text = "now", False, "cut off", sentence(price.where)
+            delta, is_changed, rate_text = "now", False, "cut off"
+            help_text = sentence(price.bottleneck)
             if price.bytes_per_s is None:
                 delta = f"was {_rate_text(bytes_per_s_before)}" if bytes_per_s_before else delta
             else:
@@ -297,8 +298,8 @@ def draw_prices(draft: Scenario, fabric: Network) -> None:
                 latency = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
                 rate_text = _rate_text(price.bytes_per_s)
                 help_text = (
-                    f"A {price.per} gets this, one direction, with no other traffic on the way; "
-                    f"the slowest one. Full first: {price.where}.{latency} The change is "
+                    f"A {price.owner} gets this, one direction, with no other traffic on the way; "
+                    f"the slowest one. Full first: {price.bottleneck}.{latency} The change is "
                     "against the machine that this draft began with."
                 )
             st.metric(price.label, rate_text, delta, delta_color="normal" if is_changed else "off",
@@ -334,8 +335,8 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
     sums, edits = totals(net), net.about["supernode"].edits
     tiles = _chip_tiles(sums, chips, pool, net) | _rate_tiles(sums, bool(edits))
     with st.grid(5, min_column_width=160):
-        for name, (value_text, note) in tiles.items():
-            st.metric(name, value_text, help=note)
+        for name, (value_text, help_text) in tiles.items():
+            st.metric(name, value_text, help=help_text)
     ub_routing, rdma_routing = net.routing("ub"), net.routing("rdma")
     both_text = f"{PLANES['ub']}: {ROUTED[ub_routing]}  \n{PLANES['rdma']}: {ROUTED[rdma_routing]}"
     st.caption(ROUTED[ub_routing] if ub_routing == rdma_routing else both_text)
@@ -346,12 +347,13 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
 def _chip_tiles(
     totals: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
 ) -> dict[str, tuple[str, str]]:
-    """Tiles of NPUs, memory and switches: (value, meaning) by title. totals: from `prices.summary`.
-    dies: (chip, number of dies)."""
+    """Tiles of NPUs, memory and switches: (value as text, meaning) by title. totals: figures of
+    `prices.summary`. dies: (chip, number of its dies). pool: the memory pool."""
     nodes, supernodes = totals["nodes"], totals["supernodes"]
     shared_formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
-    peaks = {p: sum(die_count * chip.flops[p] for chip, die_count in dies) for p in shared_formats}
-    best_format = max(peaks, key=lambda p: (peaks[p], p))
+    peaks = {name: sum(die_count * chip.flops[name] for chip, die_count in dies)
+             for name in shared_formats}  # fmt: skip
+    best_format = max(peaks, key=lambda name: (peaks[name], name))
     hbm_tb = sum(die_count * chip.hbm_bytes_per_die for chip, die_count in dies) / 1e12
     chips_text = " and ".join(f"{chip.title}, {numbered(n, 'die')}" for chip, n in dies)
     nodes_text = numbered(int(nodes), "node")
@@ -363,8 +365,8 @@ def _chip_tiles(
     peak_unit = "OPS" if best_format[:3] == "int" else "FLOPS"
     node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
     tooltip = f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."
-    if pool_tb and (cut_off := int(np.count_nonzero(net.cpus)) - len(lenders)):
-        tooltip += f" {numbered(cut_off, 'node')} without a UB link of a CPU: nothing of these."
+    if pool_tb and (lost_nodes := int(np.count_nonzero(net.cpus)) - len(lenders)):
+        tooltip += f" {numbered(lost_nodes, 'node')} without a UB link of a CPU: nothing of these."
     chips_tile = f"{chip_count:,}", "Of every level, scale-up and scale-out."
     if l1_chips + l2_chips == chip_count > 0:
         ports_text = f"{100 * port_share:.0f} % of the L2 ports are used"
@@ -383,8 +385,8 @@ def _chip_tiles(
 
 
 def _rate_tiles(totals: dict[str, float], is_edited: bool) -> dict[str, tuple[str, str]]:
-    """Tiles of the links' rates: (value, meaning) by title. totals: from `prices.summary`.
-    is_edited: whether the fabric has edits."""
+    """Tiles of the links' rates: (value as text, meaning) by title. totals: figures of
+    `prices.summary`. is_edited: whether the fabric has edits."""
     oversubscription = totals["oversubscription"]
     local_text = "." if oversubscription else ", and none of it leaves the node over UB."
     rdma_tbps, vpc_tbps = (totals[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))

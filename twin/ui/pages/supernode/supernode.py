@@ -62,7 +62,7 @@ if fabric is not None and not wiring_problem:
         st.warning("  \n".join(problems[:8]), icon=":material/report:")
 
 # 3) The same machine as a table of elements and links, as numbers and files.
-if forms.take_sought_field("supernode") in BEHIND:
+if forms.pop_sought_field("supernode") in BEHIND:
     st.session_state["supernode-tab"] = "More fields"
 tabs = ["Elements and links", "More fields", "File"]
 parts_tab, fields_tab, file_tab = st.tabs(tabs, key="supernode-tab", on_change="rerun")

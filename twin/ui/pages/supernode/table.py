@@ -36,8 +36,8 @@ def names_by_kind(fabric: Network) -> dict[str, list[str]]:
 
 @lru_cache(maxsize=16)
 def rows_of(net: Network, kind: str) -> pl.DataFrame:
-    """Rows of all elements of a kind: name and GB/s that leave them, as built and now. For LINKS,
-    rows of all links: both ends, GB/s as built and now, and latency divided by that as built."""
+    """Rows of all elements of a kind: name, and outgoing GB/s as built and now. For LINKS, rows of
+    all links: both ends, GB/s as built and now, latency divided by the latency as built."""
     picture = layout(built(net))
     if kind == LINKS:
         first_links, _ = picture.net.pairs
@@ -86,7 +86,7 @@ def matching_rows(frame: pl.DataFrame, typed_text: str) -> pl.DataFrame:
 
 
 def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
-    """Draw the table of a kind, or of the names in `selection`, and tools for its picked rows."""
+    """Draw the table of a kind of elements, or of those in `selection`, and tools to edit them."""
     by_kind = names_by_kind(built(fabric))
     selected_names = [name for name in selection if any(name in k for k in by_kind.values())]
     options = [*([SELECTED] if selected_names else []), *by_kind, LINKS]
@@ -98,27 +98,27 @@ def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
     )  # fmt: skip
     frame = selection_rows(fabric, selected_names) if kind == SELECTED else rows_of(fabric, kind)
     frame = matching_rows(frame, typed_text)
-    page = frame.head(MOST_ROWS)
+    top_rows = frame.head(MOST_ROWS)
     tools = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     # The table's name says which rows it has, not their values: so it keeps its place and what is
     # picked when an edit changes these.
-    table_key = crc32(repr((page[NAME].to_list(), kind)).encode())
+    table_key = crc32(repr((top_rows[NAME].to_list(), kind)).encode())
     number_column = st.column_config.NumberColumn(format="%,.5g")
     event = st.dataframe(
-        page, key=f"parts:{table_key}", on_select="rerun", selection_mode="multi-row",
-        hide_index=True, placeholder="–", height=min(36 * page.height + 40, 430),
+        top_rows, key=f"parts:{table_key}", on_select="rerun", selection_mode="multi-row",
+        hide_index=True, placeholder="–", height=min(36 * top_rows.height + 40, 430),
         column_config=dict.fromkeys((BUILT, NOW, DELAY), number_column),
     )  # fmt: skip
-    picked_rows = [page.row(k, named=True) for k in event.selection.rows if k < page.height]
+    picked_rows = [top_rows.row(k, named=True) for k in event.selection.rows if k < top_rows.height]
     with tools:
-        button = partial(st.button, disabled=not picked_rows)
-        button("Take out", "parts-off", on_click=set_parts, args=(picked_rows, 0.0))
-        button("Restore", "parts-restore", on_click=restore_parts, args=(picked_rows,))
+        draw_button = partial(st.button, disabled=not picked_rows)
+        draw_button("Take out", "parts-off", on_click=set_parts, args=(picked_rows, 0.0))
+        draw_button("Restore", "parts-restore", on_click=restore_parts, args=(picked_rows,))
         new_amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
         unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
         label = f"Set {numbered(len(picked_rows), 'row')}" if picked_rows else "Set"
-        button(label, "parts-set", on_click=set_parts, args=(picked_rows, new_amount, unit))
-    count_text = numbered(page.height, "row")
+        draw_button(label, "parts-set", on_click=set_parts, args=(picked_rows, new_amount, unit))
+    count_text = numbered(top_rows.height, "row")
     of_all = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
     st.caption(
         f"{count_text}{of_all}. What leaves an element over all its links, or what a link carries, "
@@ -129,11 +129,11 @@ def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
 def set_parts(picked_rows: Sequence[Row], amount: float, unit: str = SHARE) -> None:
     """Edit the picked rows so that each has this amount: % of its capacity as built (SHARE), GB/s
     (RATE), or multiple of its latency (WAIT)."""
-    edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
+    edit_by_ends = {(e.element, e.to): e for e in session.draft().supernode.edits}
     elements_by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked_rows:
         element = _element_of(row)
-        edit = edits.get((element, "") if isinstance(element, str) else element)
+        edit = edit_by_ends.get((element, "") if isinstance(element, str) else element)
         factor = amount / 100
         if unit == RATE:
             old_factor = edit.capacity_factor if edit else 1.0

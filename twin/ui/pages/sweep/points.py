@@ -80,19 +80,19 @@ def draw_axis_choice(
         return sweep.parse_axis(
             f"{path}={','.join(str(picked).lower() for picked in picked_values)}"
         )
-    kind, printf = field.kind, "%d" if field.kind is int else "%.6g"
+    kind, pattern = field.kind, "%d" if field.kind is int else "%.6g"
     least, most = kind(field.low or 0), kind(field.high or 1e9)
     with st.container(horizontal=True):
         bounds = [
             st.number_input(
                 name, least, most, kind(min(max(value, least), most)),
-                step=kind(field.step or 1), format=printf, key=f"sweep-{name}-{path}", width=130,
+                step=kind(field.step or 1), format=pattern, key=f"sweep-{name}-{path}", width=130,
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
-        key = f"sweep-points-{path}"
+        points_key = f"sweep-points-{path}"
         count = st.number_input(
-            "Points", 2, MOST_POINTS, min(len(axis.values), MOST_POINTS), key=key, width=100
+            "Points", 2, MOST_POINTS, min(len(axis.values), MOST_POINTS), key=points_key, width=100
         )
     low, high = (float(bound if bound is not None else 0) for bound in bounds)
     is_same = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
@@ -100,13 +100,13 @@ def draw_axis_choice(
 
 
 def runs_of_points(points: Sequence[Point]) -> list[RunRow | None]:
-    """Run of each point, in their order: the one that this session started, else a finished one,
-    else an unfinished one; None without any."""
+    """Run of each point, in the order of the points: started by this session, or else finished, or
+    else unfinished. None: the point has no run."""
     store, run_ids = session.store(), st.session_state.get(STARTED, {})
     under_way = lists.unfinished_runs()
 
     def run_of(scenario: Scenario) -> RunRow | None:
-        """Run of a scenario, by the same preference; None without any."""
+        """Run of a scenario: started here, finished or unfinished; None without any."""
         digest = scenario_digest(scenario)
         run = run_ids.get(digest)
         return store.runs.get(run) if run else find_run(store, scenario) or under_way.get(digest)
@@ -119,7 +119,7 @@ def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
     run_ids = st.session_state.setdefault(STARTED, {})
     with session.toast_refusals():
         for scenario in scenarios_without_run(points, rows):
-            run_ids[scenario_digest(scenario)] = session.run(scenario)
+            run_ids[scenario_digest(scenario)] = session.start_run(scenario)
 
 
 def scenarios_without_run(points: Sequence[Point], rows: Sequence[RunRow | None]) -> list[Scenario]:
@@ -132,17 +132,17 @@ def scenarios_without_run(points: Sequence[Point], rows: Sequence[RunRow | None]
 
 
 def stop_points(rows: Sequence[RunRow | None]) -> None:
-    """Callback: stop those runs of points that have not ended."""
+    """Callback: stop the runs that have not ended. rows: the points' runs."""
     for row in rows:
         if row is not None and not row.ended:
-            session.stop(row.id)
+            session.stop_run(row.id)
 
 
 def series(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> Mapping[str, list[SweepPoint]]:
-    """Points along the first axis, by the value of the second axis as text ('' without one). rows:
-    the run of each point."""
+    """Points along the first axis with their runs' figures, by the value of the second axis as text
+    ('' without one). rows: the run of each point."""
     series_by_name: dict[str, list[SweepPoint]] = {}
     for point, row in zip(points, rows, strict=True):
         if (scenario := point.scenario) is None:
@@ -150,8 +150,8 @@ def series(
         summary = row.summary if row else {}
         slo_limits = {m.key: m.slo(scenario) for m in sweep.SLOS if m.slo and has_one_slo(scenario)}
         name = f"{axes[1].label} {axes[1].text_of(point.values[1])}" if axes[1:] else ""
-        estimates = figure_bands(scenario, session.facts(), run=True)
-        bands = {estimate.figure.metric: estimate.ends(MOST) for estimate in estimates}
+        band_estimates = figure_bands(scenario, session.facts(), run=True)
+        bands = {estimate.figure.metric: estimate.ends(MOST) for estimate in band_estimates}
         meets_slo = bool(sweep.meets_slo(scenario, summary))
         simulated_point = SweepPoint(point.values[0], summary, meets_slo, slo_limits, bands)
         series_by_name.setdefault(name, []).append(simulated_point)

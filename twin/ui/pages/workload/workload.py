@@ -21,7 +21,7 @@ with form_column:
     if group == "Clients":
         st.caption("Tenants: who shares the machine. Without a row, all requests are of one.")
         draw_rows("tenants")
-    if session.value("workload.arrivals") == "trace":
+    if session.widget_value("workload.arrivals") == "trace":
         imports.draw_trace_upload()
 
 # 2) What it asks of the machine, by a sample of the very requests a run would see.

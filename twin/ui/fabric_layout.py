@@ -220,15 +220,15 @@ def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
     """(column, row) by block, from the coordinates (attribute `grid`) of the block's vertices. Each
     dimension becomes columns or rows, so that the picture fits a screen. aspect: width divided by
     height of a block."""
-    cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    places_of: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for vertex, attrs in enumerate(sheet.net.vertex_data):
         if attrs.get("grid"):
             place = *attrs["grid"], attrs.get("supernode", 0)
-            cells[sheet.outer[sheet.box_of[vertex]]].append(place)
+            places_of[sheet.outer[sheet.box_of[vertex]]].append(place)
     # The longest place is that of whole blocks; what has none stands below.
-    dimensions = max((len(place) for places in cells.values() for place in places), default=0)
+    dimensions = max((len(place) for places in places_of.values() for place in places), default=0)
     full_cells = ((box, [place for place in places if len(place) == dimensions])
-                  for box, places in cells.items())  # fmt: skip
+                  for box, places in places_of.items())  # fmt: skip
     corner_of = {box: np.min(places, axis=0) for box, places in full_cells if places}
     corners = np.array(list(corner_of.values()), float)
     positions = np.zeros((len(corners), 2))

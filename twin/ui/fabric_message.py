@@ -99,12 +99,12 @@ def machine_message(fabric: Network) -> dict[str, Any]:
     kinds = list(dict.fromkeys([*KINDS, *sheet.kind]))
     planes_and_counts = [(attrs["plane"], attrs["links"]) for attrs in net.link_data]
     first_links, _ = net.pairs
-    tail_kinds = (net.vertex_data[v]["kind"] for v in net.tail.tolist())
+    tail_kinds = (net.vertex_data[vertex]["kind"] for vertex in net.tail.tolist())
     plane_of = dict(zip(tail_kinds, (plane for plane, _ in planes_and_counts), strict=True))
     links_and_rates = zip(first_links.tolist(), picture.rates.tolist(), strict=True)
     link_types = [(*planes_and_counts[k], rate) for k, rate in links_and_rates]
     type_index = {link_type: k for k, link_type in enumerate(dict.fromkeys(link_types))}
-    box_of = np.array([sheet.box_of[v] for v in range(len(net.vertices))])
+    box_of = np.array([sheet.box_of[vertex] for vertex in range(len(net.vertices))])
     boxes_in = {name: {sheet.box_of[int(v)] for v in members} for name, members in picture.elements}
     main_chip = net.about["supernode"].chip
     nodes_and_chips = zip(net.node[net.first_dies].tolist(), net.chips(main_chip), strict=True)
@@ -202,7 +202,7 @@ def link_values(fabric: Network, cells: Array) -> list[float | None]:
     row_values = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
     is_one_network = len(set(plane_names(picture.net).values())) < 3
     for k, (row_name, (plane, vertices)) in enumerate(picture.boxes.rows.items()):
-        forwards = [picture.net.vertex_data[v].get("forwards", "") for v in vertices]
+        forwards = [picture.net.vertex_data[vertex].get("forwards", "") for vertex in vertices]
         if plane in ("rdma", "vpc"):
             is_vpc = plane == "vpc"
             columns = slice(ub_planes + (is_vpc and not is_one_network), ub_planes + 1 + is_vpc)

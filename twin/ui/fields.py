@@ -178,8 +178,8 @@ def why_idle(path: str, scenario: Scenario) -> str:
 
 
 def rows_in_words(path: str, rows: Sequence[Any], row_limit: int = ROWS_SHOWN) -> str:
-    """The first `most` rows of a list of a scenario (a key of LISTS) as text; 'none' without rows.
-    rows: as dicts or pydantic models.
+    """The first `row_limit` rows of a scenario's list as text; 'none' without rows. path: of the
+    list, a key of LISTS. rows: as dicts or pydantic models.
 
     >>> rows_in_words("tenants", [{"name": "chat", "share": 1.0}, {"name": "batch", "share": 4.0}])
     'chat, 1 part of the sessions; batch, 4 parts of the sessions'

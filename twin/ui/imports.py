@@ -187,7 +187,7 @@ def _preview_trace(table: Any) -> Preview:
     no_reuse = "nothing: no prefixes in the file"
     no_time = "no times in the file" if duration_s is None else "all at one time"
     figures = {
-        "Lasts": words.duration(duration_s) if duration_s else no_time,
+        "Lasts": words.duration_text(duration_s) if duration_s else no_time,
         "Requests": amount(summary["rate_req_per_s"], "rate", "req/s"),
         "Prompt : output tokens": f"{summary['prefill_decode_ratio']:,.3g} : 1",
         "Prompt, half under": f"{summary['input_tokens']['p50']:,.0f} tokens",

@@ -76,7 +76,7 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
             container.badge("By formula", **GREY)
         return ""
     with container.container(width="content", **LINE):
-        badge_text = f"Simulated: {words.duration(horizon_s)}"
+        badge_text = f"Simulated: {words.duration_text(horizon_s)}"
         st.badge(badge_text, icon=":material/check:", color="green", width="content")
         has_later_faults = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
         fault_hint = " · what fails later is not in it: press Run" if has_later_faults else ""

@@ -63,7 +63,7 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     if is_ttft_steady.any():
         is_slowest = is_ttft_steady & (ttft_s >= np.quantile(ttft_s[is_ttft_steady], 1 - SLOWEST))
     stages_s = ((n, latency.span_s(requests, *ends)[is_slowest]) for n, *ends in latency.TTFT_PARTS)
-    stage_means = [(n, float(np.nanmean(s))) for n, s in stages_s if np.isfinite(s).any()]
+    stage_means = [(stage, float(np.nanmean(s))) for stage, s in stages_s if np.isfinite(s).any()]
     tpot_s = latency.tpot_s(requests)[ends_after_warmup]
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)
 
@@ -107,7 +107,7 @@ def iteration_rows(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[st
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
-    """Numbers of the (slowest, median) request by TTFT, TPOT and E2E, without the warm-up."""
+    """Numbers (slowest, median) of requests finished after the warm-up, by TTFT, TPOT and E2E."""
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
     # As the figures count: of TTFT first tokens after the warm-up, of the others answers.

@@ -277,7 +277,7 @@ def _draw_progress(run: str, interval_s: float) -> None:
     with st.container(border=True):
         text_place, stop_place = st.columns([5, 1], vertical_alignment="center")
         with text_place:
-            clock_text = f"{words.duration(round(_elapsed_s(row)))} elapsed"
+            clock_text = f"{words.duration_text(round(_elapsed_s(row)))} elapsed"
             if 0.02 < row.progress < 1.0:
                 remaining_s = _elapsed_s(row) * (1 - row.progress) / row.progress
                 clock_text += f", about {words.remaining_text(remaining_s)} to go"
@@ -340,9 +340,10 @@ def _elapsed_s(row: RunRow) -> float:
 def _draw_figures(row: RunRow, scenario: Scenario) -> None:
     """Draw a run's live figures: requests by state, latency, throughput, pace by wall time."""
     figures = row.live
-    time_text = words.duration(round(row.progress * scenario.horizon_s, 1))
+    time_text = words.duration_text(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
-        st.metric("Simulated time", time_text, help=f"Of {words.duration(scenario.horizon_s)}.")
+        total_text = words.duration_text(scenario.horizon_s)
+        st.metric("Simulated time", time_text, help=f"Of {total_text}.")
         for label, key, when_text in (
             ("Arrived", "arrived", "so far"), ("Finished", "finished", "so far"),
             ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),

@@ -236,7 +236,7 @@ def can_undo_or_redo(steps: int) -> bool:
 
 
 def undo_or_redo(steps: int) -> None:
-    """Undo (steps = -1) or redo (steps = 1) an edit of the draft; pending edits are undone first."""
+    """Undo (steps = -1) or redo (steps = 1) an edit of the draft; undo first drops pending ones."""
     state = _state()
     if 0 <= state.position + steps < len(state.history) and not (steps < 0 and state.pending):
         state.position += steps

@@ -51,7 +51,7 @@ def draw_markup(markup: str, key: str) -> None:
 
 
 def plot(chart: Chart, key: str) -> None:
-    """Draw a chart with its sentence; the pointer shows a bar for zoom and downloads."""
+    """Draw a chart and its caption; at the pointer a bar offers zoom and downloads."""
     image_options = {"format": "png", "filename": f"twin-{key}", "scale": 2}
     st.plotly_chart(
         chart.figure, alt=chart.alt, key=key,
@@ -93,8 +93,9 @@ def plot_all(pictures: Iterable[tuple[str, Chart, str]]) -> None:
         st.caption(caption)
 
 
-def choose(label: str, options: Iterable[str], key: str, **look: Any) -> str:
-    """Draw a choice among options, all in a row; returns the chosen one, initially the first."""
+def draw_choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
+    """Draw a choice among options in a row; returns the chosen one, initially the first. look:
+    further arguments of Streamlit's widget."""
     names = list(options)
     return st.segmented_control(
         label, names, default=names[0], required=True, label_visibility="collapsed", key=key, **look
@@ -109,8 +110,11 @@ def slo_margin(value_s: float, limit_s: float) -> dict[str, Any]:
     return {"delta": delta_text, "delta_color": colour, "delta_arrow": "off"}
 
 
-def download(label: str, make: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
-    """Draw a download button for a file called `name`; `make` returns its content when pressed."""
+def draw_download(
+    label: str, make: Callable[[], str | bytes], name: str, key: str, **look: Any
+) -> None:
+    """Draw a button that downloads a file called `name`. make: returns the file's content. look:
+    further arguments of the button."""
     options = {"icon": ":material/download:", "on_click": "ignore", "key": key}
     st.download_button(label, make, name, MIME[name.rpartition(".")[2]], **options | look)
 
@@ -155,7 +159,7 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of a table, of which there is one at least, as CSV below their columns' names.
+    """Rows of a table (at least one) as CSV; its first line has the names of the columns.
 
     >>> table_csv([{"name": "a", "value": 1}, {"name": "b", "value": 2}])
     'name,value\\r\\na,1\\r\\nb,2\\r\\n'

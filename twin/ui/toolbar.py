@@ -101,7 +101,7 @@ def refusal() -> str:
 def draw_run_button() -> None:
     """Draw the primary button: run the draft in the background and open the run's page."""
     reason, draft = refusal(), session.draft()
-    label = f"Run {words.duration(draft.horizon_s)} of traffic"
+    label = f"Run {words.duration_text(draft.horizon_s)} of traffic"
     if budget_text := "" if reason else budget_of(session.store(), draft, session.facts()).text:
         label = f"{label} · {budget_text}"
     tooltip = f"Not yet: {fields.sentence(reason)}" if reason else None
@@ -153,8 +153,8 @@ def draft_changes() -> list[tuple[str, Callable[[], None]]]:
         if fields.field_of(path).group or path in LISTED
     ]  # fmt: skip
     draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
-    new_edits = [e for e in draft_edits if e not in preset_edits]
-    edited_elements = {(e.element, e.to) for e in draft_edits}
+    new_edits = [edit for edit in draft_edits if edit not in preset_edits]
+    edited_elements = {(edit.element, edit.to) for edit in draft_edits}
     removed_edits = [Edit(element=e.element, to=e.to)  # as built now
                      for e in preset_edits if (e.element, e.to) not in edited_elements]  # fmt: skip
     for _, equal_edits in groupby(new_edits + removed_edits, lambda e: (

@@ -92,13 +92,13 @@ def remaining_text(seconds: float) -> str:
     """
     rounding_from_s = {600: 60, 60: 30, 20: 10, 0: 1}  # from so many seconds on
     rounding_s = next(step_s for least_s, step_s in rounding_from_s.items() if seconds >= least_s)
-    return duration(max(1, rounding_s * round(seconds / rounding_s)))
+    return duration_text(max(1, rounding_s * round(seconds / rounding_s)))
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A simulated time as text, in the unit a person would use.
 
-    >>> duration(45), duration(120), duration(5400), duration(86_400)
+    >>> duration_text(45), duration_text(120), duration_text(5400), duration_text(86_400)
     ('45 s', '2 min', '90 min', '24 h')
     """
     for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
@@ -158,7 +158,7 @@ def _change_text(path: str, draft: Scenario) -> str:
 
 
 def truncated(text: str, length_max: int) -> str:
-    """The text; if it is longer than `most` characters, it is cut to that length and ends with ….
+    """The text; if it is longer than `length_max`, it is cut to that length and ends with ….
 
     >>> truncated("Price of an NPU-hour 2 per hour", 24)
     'Price of an NPU-hour 2…'

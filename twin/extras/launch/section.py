@@ -10,14 +10,14 @@ from twin.extras.launch.engines import ENGINES, Launch, launch_files
 from twin.facts import FactError
 from twin.scenario import Scenario
 from twin.ui import session
-from twin.ui.show import choose, download, plain
+from twin.ui.show import draw_choice, draw_download, plain
 
 
 def draw_launch_files(draft: Scenario) -> None:
     """Draw a switch, and behind it the files that start this deployment and a start check."""
     if not st.toggle("Launch files of this deployment", key="launch-files"):
         return
-    engine = choose("Engine", ENGINES, "launch-engine")
+    engine = draw_choice("Engine", ENGINES, "launch-engine")
     try:
         launch = launch_files(draft, session.facts(), engine)
     except (ValueError, FactError) as refusal:
@@ -26,7 +26,9 @@ def draw_launch_files(draft: Scenario) -> None:
     for name, text in launch.files.items():
         st.caption(name)
         st.code(text, "json" if name.endswith(".json") else "bash", wrap_lines=True, height=320)
-    download("All files", partial(tar_bytes, launch), f"launch-{engine}.tar", "launch-download")
+    draw_download(
+        "All files", partial(tar_bytes, launch), f"launch-{engine}.tar", "launch-download"
+    )
     for title, sentences in (("Start check", launch.checks), ("Not expressed", launch.left_out)):
         st.markdown(f"**{title}**")
         st.markdown("\n".join(f"- {plain(sentence)}" for sentence in sentences))

@@ -9,13 +9,13 @@ from twin.lab.runs.watched import is_repeatable, stored_source
 from twin.lab.store import RunRow, Store
 from twin.scenario import Scenario
 from twin.ui.pages.run.results import file_stem
-from twin.ui.show import download
+from twin.ui.show import draw_download
 from twin.ui.toolbar import open_run
 
 LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
 
 
-def draw_trace_download(store: Store, row: RunRow, scenario: Scenario) -> None:
+def draw_trace_draw_download(store: Store, row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a span of the run, and a button that downloads its trace; or, for a run of
     another engine version, a button that runs it again."""
     if not is_repeatable(row):
@@ -35,7 +35,7 @@ def draw_trace_download(store: Store, row: RunRow, scenario: Scenario) -> None:
     with st.container(horizontal=True):
         begin_s = st.number_input("From, s", 0.0, 0.99 * horizon_s, warm_s, key="trace-from")
         length_s = st.number_input("Length, s", 0.01, LONGEST_TRACE_S, short_s, key="trace-length")
-    download(
+    draw_download(
         "JSON, gzip", lambda: trace_bytes(store, row.id, begin_s, begin_s + length_s),
         f"{file_stem(row)}-{begin_s:g}s.json.gz", "download-trace",
     )  # fmt: skip

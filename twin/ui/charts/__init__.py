@@ -172,11 +172,11 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     for stage in stage_names:
         values_s = [dict(rows[name]).get(stage, 0.0) for name in row_names]
         base.add_bars(
-            fig, row_names, [v * units_per_s for v in values_s],
+            fig, row_names, [stage_s * units_per_s for stage_s in values_s],
             theme.STAGE.get(stage, theme.ROLE["decode"]), name=_stage_title(stage),
-            text=[seconds(v) if v > 0.09 * longest_s else "" for v in values_s],
+            text=[seconds(stage_s) if stage_s > 0.09 * longest_s else "" for stage_s in values_s],
             textposition="inside", insidetextanchor="middle", hover="%{customdata}",
-            customdata=[seconds(v) for v in values_s],
+            customdata=[seconds(stage_s) for stage_s in values_s],
         )  # fmt: skip
     sentences = [
         f"{name}: " + ", ".join(f"{_stage_title(s).lower()} {seconds(v)}" for s, v in parts)
@@ -215,7 +215,7 @@ def iteration_over_time(
              and c != "decode_iteration_s"]  # fmt: skip
     if not names:
         return empty_chart("No decode iteration ran")
-    mean_s = {c: float(windows[c].mean() or 0.0) for c in names}  # type: ignore[arg-type]
+    mean_s = {column: float(windows[column].mean() or 0.0) for column in names}  # type: ignore[arg-type]
     names.sort(key=lambda c: (-mean_s[c], c))
     other_s = pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
     operators = {c: c.removeprefix("decode_").removesuffix("_s") for c in names[:TOP_OPERATORS]}
@@ -353,11 +353,11 @@ def waterfall(
     label of a bar with the sum, '' for none. median: seconds by part of the median request, in
     grey. reads: caption."""
     total_s = max(sum(parts.values()), sum(median.values()))
-    names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
+    names = [part for part in parts if max(parts[part], median.get(part, 0.0)) > SHOWN * total_s]
     if not names:
         return empty_chart("No request finished")
     per_s, unit = base.time_unit(total_s)
-    bars = [f"{n[0].upper()}{n[1:]}" for n in names] + [total] * bool(total)
+    bars = [f"{part[0].upper()}{part[1:]}" for part in names] + [total] * bool(total)
     fig = figure(height=110 + (40 if median else 27) * len(bars))
     palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
@@ -366,8 +366,8 @@ def waterfall(
         series["the median request"] = median, [SLACK_COLOUR] * len(bars)
     for name, (parts_s, shades) in series.items():
         begin_s = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
-        values_s = [parts_s.get(n, 0.0) for n in names]
-        value_texts = [seconds(v) if v else "" for v in values_s]
+        values_s = [parts_s.get(part, 0.0) for part in names]
+        value_texts = [seconds(value_s) if value_s else "" for value_s in values_s]
         if not median:
             value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values_s]
         label_chars = max(label_chars, *map(len, value_texts))
@@ -378,7 +378,7 @@ def waterfall(
             textposition=["outside" if median else "auto"] * len(names) + ["inside"] * bool(total),
         )  # fmt: skip
     median_texts = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
-    listing = ", ".join(f"{n} {seconds(parts[n])}{median_texts[n]}" for n in names)
+    listing = ", ".join(f"{part} {seconds(parts[part])}{median_texts[part]}" for part in names)
     return base.chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
         x={"title_text": unit, "range": [0, total_s * per_s]}, barmode="group",
@@ -398,13 +398,13 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
         piece_s = sum(time_s for _, time_s in piece.operators)
         offset = piece.low
         for operator, time_s in piece.operators:
-            width = time_s / piece_s * (piece.high - piece.low)
-            begin, end = offset - int(offset), offset + width - int(offset)
+            share = time_s / piece_s * (piece.high - piece.low)
+            begin, end = offset - int(offset), offset + share - int(offset)
             bar_spans = [(begin, end)] if end <= 1.0 else [(begin, 1.0), (0.0, end - 1.0)]
             for bar_begin, bar_end in bar_spans:
-                bar = streams[piece.stream], bar_begin, bar_end - bar_begin, piece.microbatch, width
+                bar = streams[piece.stream], bar_begin, bar_end - bar_begin, piece.microbatch, share
                 bars_by_operator.setdefault(operator, []).append(bar)
-            offset += width
+            offset += share
     fig = figure(height=170 + 62 * len(streams))
     end_x = layer_s * units_per_s
     base.add_bars(fig, streams, [end_x] * len(streams), SLACK_COLOUR, name="Slack", hover="Slack")
@@ -465,7 +465,7 @@ def operator_times(rows: Sequence[tuple[str, str, float]], pass_name: str) -> Ch
     fig = figure(height=90 + 27 * len(rows))
     base.add_bars(
         fig, titles, [busy_s * per_s for _, _, busy_s in rows],
-        [SLACK_COLOUR if n == SLACK else theme.operator_colour(n) for _, n, _ in rows],
+        [SLACK_COLOUR if name == SLACK else theme.operator_colour(name) for _, name, _ in rows],
         text=[seconds(busy_s) for _, _, busy_s in rows], textposition="outside",
         customdata=[f", {stream} stream" if stream else "" for stream, _, _ in rows],
         hover="%{y}%{customdata}: %{text}<extra></extra>",

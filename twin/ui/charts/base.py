@@ -73,8 +73,8 @@ def chart(
     fig: go.Figure, alt: str, reads: str, *, x: Mapping[str, Any] = {},
     y: Mapping[str, Any] = {}, columns: Mapping[str, str] = {}, **layout: Any,
 ) -> Chart:  # fmt: skip
-    """The figure as a chart.
-    reads: sentence on how to read it, dropped if the figure is empty. x, y: plotly's properties of
+    """Make a Chart of a figure and its alternative text (`alt`).
+    reads: caption on how to read it, dropped if the figure is empty. x, y: plotly's properties of
     the axes. columns: names of "x", "y" and "z" in the CSV, if those of the axes do not fit."""
     fig.update_layout(xaxis=dict(x), yaxis=dict(y), **layout)
     if columns:

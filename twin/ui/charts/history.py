@@ -176,15 +176,15 @@ def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Char
 
 def faults(scenario_faults: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """Chart of faults over simulated time, with a bar for each from its begin to its repair."""
-    shown_faults = [e for e in scenario_faults if e.at_s < horizon_s][:FAULTS_MOST]
+    shown_faults = [fault for fault in scenario_faults if fault.at_s < horizon_s][:FAULTS_MOST]
     if not shown_faults:
         return base.empty_chart("Nothing breaks within the simulated time")
-    row_names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown_faults)]
+    row_names = [f"{k + 1}  {fault.where}" for k, fault in enumerate(shown_faults)]
     series = {
         kind.label: (LOOKS[kind.look], [
-            (name, begin_s, end_s, _effect_text(e))
-            for name, e in zip(row_names, shown_faults, strict=True) if e.kind == kind.name
-            for begin_s, end_s in _fault_spans(e, horizon_s)
+            (name, begin_s, end_s, _effect_text(fault))
+            for name, fault in zip(row_names, shown_faults, strict=True) if fault.kind == kind.name
+            for begin_s, end_s in _fault_spans(fault, horizon_s)
         ])
         for kind in KINDS.values()
     }  # fmt: skip
@@ -226,7 +226,7 @@ def around_faults(
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
     per_s, _ = base.time_axis(end_s)
     next_mark_s = -1.0  # nearer ones have no room for their signs
-    for fault in [f for f in faults if f.at_s < end_s][:FAULTS_MOST]:
+    for fault in [fault for fault in faults if fault.at_s < end_s][:FAULTS_MOST]:
         for begin_s, stop_s in _fault_spans(fault, end_s):
             colour = LOOKS[KINDS[fault.kind].look]
             base.shade(time_chart.figure, begin_s * per_s, stop_s * per_s, colour, SHADES[0])

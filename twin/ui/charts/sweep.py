@@ -43,9 +43,9 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
     """Chart of the metric `key` over the swept field, one curve per value of the second field.
     Hollow points miss the SLO; points marked x were not steady; lines mark the SLO and the knee,
     from which on points miss it."""
-    all_points = [p for points in series.values() for p in points]
-    known_values = [p.summary[key] for p in all_points if p.summary.get(key)]
-    if not known_values and all(p.summary for p in all_points):
+    all_points = [point for points in series.values() for point in points]
+    known_values = [point.summary[key] for point in all_points if point.summary.get(key)]
+    if not known_values and all(point.summary for point in all_points):
         return base.empty_chart("No point has this figure")
     metric, limits = METRICS[key], {p.limits[key] for p in all_points if key in p.limits}
     top_value = max([*known_values, *([] if known_values else limits)], default=0.0)
@@ -53,13 +53,13 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
     fig, sentences = base.figure(height=250), []
     is_numeric = not isinstance(axis.values[0], str | bool)
     for (name, points), colour in zip(series.items(), _series_colours(series, dark), strict=True):
-        run_points = [p for p in points if p.summary.get(key) is not None]
+        run_points = [point for point in points if point.summary.get(key) is not None]
         _add_points(
             fig, name, colour, [p.x if is_numeric else axis.text_of(p.x) for p in run_points],
-            [p.summary[key] * multiplier for p in run_points], run_points,
+            [point.summary[key] * multiplier for point in run_points], run_points,
             [f"{axis.text_of(p.x)}: {as_text(key, p.summary[key])}" for p in run_points],
         )  # fmt: skip
-        for i in knees([p.met for p in run_points]) if is_numeric else ():
+        for i in knees([point.met for point in run_points]) if is_numeric else ():
             label = "knee" if len(series) == 1 else ""
             base.mark_at(fig, label, "top left", x=0.5 * (run_points[i].x + run_points[i + 1].x))
         sentences.append(
@@ -101,13 +101,13 @@ def frontier(
     fig, sentences, shown_user_rates, shown_rates = base.figure(height=380), [], [], []
     for (name, points), colour in zip(series.items(), _series_colours(series, dark), strict=True):
         decoding_points = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
-        user_rates = [1.0 / p.summary[FOR_USER] for p in decoding_points]
-        rates = [p.summary[PER_NPU] for p in decoding_points]
+        user_rates = [1.0 / point.summary[FOR_USER] for point in decoding_points]
+        rates = [point.summary[PER_NPU] for point in decoding_points]
         tooltips = [f"{axis.text_of(p.x)}: {x:.3g} tokens/s a user, {y:,.0f} tokens/s per NPU"
                 for p, x, y in zip(decoding_points, user_rates, rates, strict=True)]  # fmt: skip
         _add_points(fig, name or "this sweep", colour, user_rates, rates, decoding_points, tooltips)
-        rate_bands = [p.bands.get(PER_NPU) for p in decoding_points]
-        tpot_bands = (p.bands.get(FOR_USER) for p in decoding_points)
+        rate_bands = [point.bands.get(PER_NPU) for point in decoding_points]
+        tpot_bands = (point.bands.get(FOR_USER) for point in decoding_points)
         speed_bands = [band and (1.0 / band[1], 1.0 / band[0]) for band in tpot_bands]
         fig.data[-1].error_x = _error_bars(user_rates, speed_bands, colour)
         fig.data[-1].error_y = _error_bars(rates, rate_bands, colour)
@@ -115,13 +115,13 @@ def frontier(
         shown_user_rates += user_rates
         shown_rates += rates
     published = _drawable_points(published, shown_rates)
-    if not sentences and all(p.summary for points in series.values() for p in points):
+    if not sentences and all(point.summary for points in series.values() for point in points):
         return base.empty_chart("No point decodes")
-    top_speed = max([0.0, *(1.0 / p.tpot_s for p in published), *shown_user_rates])
+    top_speed = max([0.0, *(1.0 / point.tpot_s for point in published), *shown_user_rates])
     label_sides = ["left" if 1.0 / p.tpot_s > 0.6 * top_speed else "right" for p in published]
     _add_crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
              textposition=[f"top {side}" for side in label_sides])  # fmt: skip
-    all_limits = (p.limits for series_points in series.values() for p in series_points)
+    all_limits = (point.limits for series_points in series.values() for point in series_points)
     tpot_limits = {limits["tpot_s_p99"] for limits in all_limits if "tpot_s_p99" in limits}
     if len(tpot_limits) == 1:
         slo_s = tpot_limits.pop()
@@ -147,7 +147,7 @@ def _add_crosses(fig: go.Figure, points: Sequence[Published], name: str, **style
     the system's name. style: further properties for plotly."""
     if not points:
         return
-    systems = [p.name.partition(",")[0] for p in points]
+    systems = [point.name.partition(",")[0] for point in points]
     shown_names = [system if system not in systems[:i] else "" for i, system in enumerate(systems)]
     marker = {"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}}
     fig.add_scatter(x=[1.0 / p.tpot_s for p in points], y=[p.tokens_per_s_per_npu for p in points],
@@ -252,11 +252,11 @@ def plan_front(
 ) -> Chart:
     """Chart of a plan's deployments (`points`), with their Pareto front as a line, and of published
     points. ranks: rank of each of the best deployments, from 1, by its key."""
-    shown_points = [p for p in points if p["tokens_per_s_per_user"]]
+    shown_points = [point for point in points if point["tokens_per_s_per_user"]]
     if not shown_points:
         return base.empty_chart("No deployment is within the limits")
     fig = base.figure(height=380)
-    front_points = sorted((p for p in shown_points if p["on_front"]), key=_speed)
+    front_points = sorted((point for point in shown_points if point["on_front"]), key=_speed)
     for name, dots, mode, colour in (
         ("simulated", [p for p in shown_points if not p["on_front"]], "markers", theme.OTHER),
         ("front", front_points, "lines+markers", theme.SERIES[0]),
@@ -264,25 +264,25 @@ def plan_front(
         base.add_line(
             fig, [_speed(p) for p in dots], [p["tokens_per_s_per_npu"] for p in dots], colour, TIP,
             mode=mode, name=name, marker={"size": 8},
-            customdata=[_plan_label(p, ranks) for p in dots],
+            customdata=[_plan_label(point, ranks) for point in dots],
         )  # fmt: skip
     for point in shown_points:
         if ranks.get(point["key"]) == 1:
             fig.add_annotation(x=_speed(point), y=point["tokens_per_s_per_npu"], text="first",
                                showarrow=False, yshift=13, font={"size": 13})  # fmt: skip
-    speeds = [_speed(p) for p in shown_points]
-    rates = [p["tokens_per_s_per_npu"] for p in shown_points]
-    crosses = [p for p in _drawable_points(published, rates)
-               if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
+    speeds = [_speed(point) for point in shown_points]
+    rates = [point["tokens_per_s_per_npu"] for point in shown_points]
+    crosses = [point for point in _drawable_points(published, rates)
+               if min(speeds) / NEAR < 1.0 / point.tpot_s < NEAR * max(speeds)]  # fmt: skip
     _add_crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
     labels = (
         f"{_plan_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in front_points
     )
-    systems = ", ".join(dict.fromkeys(p.name.partition(",")[0] for p in crosses))
+    system_names = ", ".join(dict.fromkeys(point.name.partition(",")[0] for point in crosses))
     return base.chart(
         fig, f"The front of throughput per NPU against speed for one user. {'; '.join(labels)}.",
         "Up is cheaper, right is faster for a user; the line joins what nothing beats in both."
-        + (f" Crosses are of {systems}, whatever the plan's machine." if systems else ""),
+        + (f" Crosses are of {system_names}, whatever the plan's machine." if system_names else ""),
         x={"title_text": "tokens/s for one user", "showgrid": True},
         y={"title_text": "tokens/s per NPU", "rangemode": "tozero"},
         hovermode="closest", showlegend=True,

@@ -129,7 +129,7 @@ def _draw_choice(field: ScenarioField, value: str, names: Sequence[str], **kwarg
         return fields.choice_label(field.path, option, session.facts())
 
     kwargs |= {"format_func": label_of}
-    if "[]" not in field.path and sum(len(label_of(o)) for o in names) <= ROW_CHARACTERS:
+    if "[]" not in field.path and sum(len(label_of(option)) for option in names) <= ROW_CHARACTERS:
         st.segmented_control(field.title, names, default=value, required=True, **kwargs)
     else:
         st.selectbox(field.title, names, list(names).index(value), **kwargs)

@@ -200,11 +200,12 @@ def schedule_warnings(draft: Scenario) -> list[str]:
     npus, _, at_s = max(npus_wanted_by_row, default=(0, 0, 0.0))
     if npus > npu_limit:
         sentences.append(
-            f"From {words.duration(at_s)} on {npus:,} NPUs are wanted, and instances may take "
+            f"From {words.duration_text(at_s)} on {npus:,} NPUs are wanted, and instances may take "
             f"{npu_limit:,}: those beyond do not start."
         )
-    if late_times := [words.duration(row.at_s) for row in schedule if row.at_s >= draft.horizon_s]:
-        end_text, times = words.duration(draft.horizon_s), ", ".join(late_times)
+    end_s = draft.horizon_s
+    if late_times := [words.duration_text(row.at_s) for row in schedule if row.at_s >= end_s]:
+        end_text, times = words.duration_text(end_s), ", ".join(late_times)
         sentences.append(f"After the end of the run at {end_text}, so never seen: rows at {times}.")
     return sentences
 

@@ -14,7 +14,7 @@ from twin.lab.share import links, shipped
 from twin.ui import session
 from twin.ui.fields import choice_label, sentence
 from twin.ui.runs import draw_error_bands
-from twin.ui.show import download, plain, plot, table_csv
+from twin.ui.show import draw_download, plain, plot, table_csv
 
 HOW = ("By formula, the closed steady state with every slot taken; benchmarks as clients run them "
        "are simulated.")  # fmt: skip
@@ -186,7 +186,7 @@ with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows)
         "or worse. Click a row for more."
     )
     if cells:
-        download("CSV", lambda: table_csv(cells), "evidence.csv", "evidence-csv")
+        draw_download("CSV", lambda: table_csv(cells), "evidence.csv", "evidence-csv")
 
 # 5) What stands behind the rows.
 with st.expander("What stands behind them: where it stops holding, fitted figures, every fact"):

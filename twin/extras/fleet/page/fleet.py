@@ -17,7 +17,7 @@ from twin.ui import access, session
 from twin.ui.fields import sentence, with_glossary
 from twin.ui.pages import PAGES
 from twin.ui.runs import draw_compilation
-from twin.ui.show import choose, download, is_dark, json_text, plain, plot
+from twin.ui.show import draw_choice, draw_download, is_dark, json_text, plain, plot
 
 LOOK_S = 1.0
 BEGUN = "fleet-runs"  # session state: the run of each scenario that was begun here
@@ -138,7 +138,7 @@ def draw_answer(answer: dict[str, Any]) -> None:
             )  # fmt: skip
     for answer_line in answer_in_words(answer):
         st.markdown(plain(answer_line))
-    key = choose("Over time", form.DRAWN, "fleet-drawn", format_func=lambda k: form.DRAWN[k][0])
+    key = draw_choice("Over time", form.DRAWN, "fleet-drawn", format_func=lambda k: form.DRAWN[k][0])
     plot(form.over_time_chart(answer, key, dark=is_dark()), "fleet-over-time")
     run_links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
     st.dataframe(
@@ -160,8 +160,8 @@ def draw_answer(answer: dict[str, Any]) -> None:
         },
     )  # fmt: skip
     with st.container(horizontal=True):
-        download("JSON", lambda: json_text(answer), "fleet.json", "fleet-json")
-        download("This fleet", lambda: fleet_to_toml(fleet), "fleet.toml", "fleet-toml")
+        draw_download("JSON", lambda: json_text(answer), "fleet.json", "fleet-json")
+        draw_download("This fleet", lambda: fleet_to_toml(fleet), "fleet.toml", "fleet-toml")
 
 
 try:

@@ -15,7 +15,7 @@ from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages import PAGES
 from twin.ui.pages.compare import comparison
-from twin.ui.show import choose, download, plain, plot
+from twin.ui.show import draw_choice, draw_download, plain, plot
 
 # 1) Gather: the address says which runs.
 runs, problems = comparison.open_runs()
@@ -48,7 +48,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     with st.popover("Download", icon=":material/download:", width="content"):
         for form, make in (("csv", comparison.as_csv), ("json", comparison.as_json)):
             file = f"comparison.{form}"
-            download(form.upper(), partial(make, compared), file, file, width="stretch")
+            draw_download(form.upper(), partial(make, compared), file, file, width="stretch")
     link = links.compare_url(compared.runs, compared.runs[base], scenarios)
     copy_link(link, on_copy=partial(comparison.publish_ended, runs))
 for note in compared.notes:
@@ -86,7 +86,7 @@ if table := comparison.input_table(compared, scenarios):
     with st.expander(f"Fields that differ: {len(table)}"):
         st.table(table, border="horizontal", hide_index=True)
 st.subheader("What came out", anchor=False)
-group = choose("Figures", comparison.GROUPS, "figures", bind="query-params")
+group = draw_choice("Figures", comparison.GROUPS, "figures", bind="query-params")
 if figures := comparison.metric_table(compared, group, ratios_by_run):
     st.table(figures, border="horizontal", hide_index=True)
     with st.expander("What these figures count"):

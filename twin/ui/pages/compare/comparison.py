@@ -77,8 +77,8 @@ def draw_missing_runs(rows: list[RunRow]) -> None:
     text = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
     if st.button(f"Run {text} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.toast_refusals():
-            run_ids = dict.fromkeys(run if run in here_ids else session.start_run(s)
-                                    for run, s in ids_and_scenarios)  # fmt: skip
+            run_ids = dict.fromkeys(run if run in here_ids else session.start_run(scenario)
+                                    for run, scenario in ids_and_scenarios)  # fmt: skip
             go_to("compare", {links.RUNS: ",".join(run_ids)})
 
 
@@ -142,7 +142,7 @@ def draw_cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None
 def _draw_card(run: RunRow, scenario: Scenario, run_number: int, ids: list[str], base: int) -> None:
     """Draw what a run served, and its buttons. run_number: index of the run among the compared
     runs. ids: of all compared runs. base: index of the baseline."""
-    st.caption(f"{words.card_line(scenario)} · {words.duration(scenario.horizon_s)} simulated")
+    st.caption(f"{words.card_line(scenario)} · {words.duration_text(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.list_line(run)))
     st.space("stretch")
@@ -203,9 +203,9 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
     setting_rows = []
     for name, row in _different_fields(compared):
         base_value = row.values[compared.baseline]
-        for bar_run, i in enumerate(_other_runs(compared)):
-            value = row.values[i]
-            is_idle = all(why_idle(row.path, scenarios[k]) for k in (i, compared.baseline))
+        for bar_run, run_index in enumerate(_other_runs(compared)):
+            value = row.values[run_index]
+            is_idle = all(why_idle(row.path, scenarios[k]) for k in (run_index, compared.baseline))
             if value == base_value or is_idle:
                 continue
             is_ratio = is_number(value) and is_number(base_value) and base_value
@@ -294,7 +294,7 @@ def equality_sentences(known: Known) -> list[str]:
     """Sentences on runs whose figures may equal the baseline's. known: see `ratio_errors`."""
     sentences = []
     for i, ratios in known.items():
-        texts = [f"{r.figure.name} ({r.band})" for r in ratios.values() if r.equal]
+        texts = [f"{ratio.figure.name} ({ratio.band})" for ratio in ratios.values() if ratio.equal]
         begin_text = f"{LETTERS[i]} may equal the baseline in {' and '.join(texts)}: four of five"
         sentences += [f"{begin_text} published ratios are met within that."] if texts else []
     return sentences
@@ -340,8 +340,8 @@ def figures_of(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
 
 def worded_change(name: str, value: float, base: float, verdict: str = "", pairs: str = "") -> str:
     """Text on the change of a figure from the baseline's value `base`, coloured in Markdown. name:
-    key of the metric. verdict: "better", "worse" or another word, which is grey. pairs: text on
-    pairs of runs with equal seeds, which replaces the change; '' without.
+    key of the metric. verdict: of its row; "different" is grey. pairs: text on pairs of runs with
+    equal seeds, which replaces the change; '' without.
 
     >>> worded_change("ttft_s_p50", 0.9, 1.0), worded_change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')

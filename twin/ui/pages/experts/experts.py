@@ -9,7 +9,7 @@ from twin.scenario import Scenario
 from twin.ui import record, runs, session
 from twin.ui.pages.experts import views as experts_views
 from twin.ui.pages.run import explained
-from twin.ui.show import choose
+from twin.ui.show import draw_choice
 
 
 def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
@@ -46,7 +46,7 @@ def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
 row, scenario = runs.ended_run("experts")
 draw_cost_of_imbalance(row, scenario)
 
-view = choose("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)
+view = draw_choice("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)
 with session.show_damage():
     role, instance = experts_views.choose_instance(row)
     experts_views.draw_tiles(row, role, instance)

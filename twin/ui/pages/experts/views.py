@@ -142,7 +142,7 @@ def _moment_text(moment: Moment) -> str:
     """A moment as text: its name, the rebalance's number, and the time."""
     number_text = f" {moment.number}" if moment.number else ""
     moment_title = MOMENTS.get(moment.name, moment.name)
-    return f"{moment_title}{number_text} · {words.duration(round(moment.t_s, 1))}"
+    return f"{moment_title}{number_text} · {words.duration_text(round(moment.t_s, 1))}"
 
 
 def draw_tiles(row: RunRow, role: str, instance: int) -> None:

@@ -10,7 +10,7 @@ from twin.ui import session
 from twin.ui.link import link_page
 from twin.ui.pages import PAGES
 from twin.ui.pages.library import stored
-from twin.ui.show import choose
+from twin.ui.show import draw_choice
 
 
 def clear_search() -> None:
@@ -26,13 +26,13 @@ def clear_search() -> None:
 st.title(PAGES["library"].title, anchor=False)
 st.caption(PAGES["library"].about)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-    shown = choose("Show", ["Runs", "Scenarios"], "show", bind="query-params")
+    shown = draw_choice("Show", ["Runs", "Scenarios"], "show", bind="query-params")
     text = st.text_input(
         "Search", key="q", type="search", live="100ms", bind="query-params",
         placeholder="Name, note, tag, question or id", label_visibility="collapsed", width=280,
     )  # fmt: skip
     only = (stored.STATES, "state") if shown == "Runs" else (stored.KINDS, "kind")
-    choice = choose("Only", *only, bind="query-params")
+    choice = draw_choice("Only", *only, bind="query-params")
     st.space("stretch")
     with st.popover("Import", icon=":material/upload_file:", width="content"):
         stored.draw_import()

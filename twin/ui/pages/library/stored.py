@@ -19,7 +19,7 @@ from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
 from twin.ui.fields import sentence, with_glossary
 from twin.ui.link import go_to
-from twin.ui.show import download, file_name, plain
+from twin.ui.show import draw_download, file_name, plain
 from twin.ui.toolbar import open_run
 
 ROWS = 20  # of a page
@@ -200,13 +200,13 @@ def draw_actions(rows: Sequence[Row], *, runs: bool) -> None:
         go_to("workload")
     scenario_row = store.scenarios.get(digest) if digest else None
     download_name = file_name(scenario_row.name if scenario_row else "scenario", ".toml")
-    download("TOML", lambda: scenario_to_toml(store.scenarios.load(digest)), download_name, "toml",
-             disabled=not digest, help="The scenario as a file.")  # fmt: skip
+    draw_download("TOML", lambda: scenario_to_toml(store.scenarios.load(digest)), download_name,
+                  "toml", disabled=not digest, help="The scenario as a file.")  # fmt: skip
     draw_note_form(rows)
     if runs:
         ended_ids = [run.id for run in rows if isinstance(run, RunRow) and run.ended]
         download_name = file_name(rows[0].name if len(rows) == 1 else "runs", ".twin.tar")
-        download(
+        draw_download(
             "Archive", lambda: export_runs(store, *ended_ids), download_name, "archive",
             icon=":material/archive:", disabled=not ended_ids or len(ended_ids) < len(rows),
             help="Scenario, facts, engine version, tables, and your name, tags and notes: another "

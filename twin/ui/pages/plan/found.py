@@ -15,7 +15,7 @@ from twin.ui import runs, session, words
 from twin.ui.charts import sweep as charts
 from twin.ui.fields import field_of, sentence, text_of
 from twin.ui.link import go_to
-from twin.ui.show import download, json_text, plain, plot
+from twin.ui.show import draw_download, json_text, plain, plot
 from twin.ui.toolbar import open_run
 
 TIMES = ("horizon_s", "warmup_s")
@@ -64,7 +64,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
                 },
             )  # fmt: skip
     with st.container(horizontal=True, gap="small"):
-        download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
+        draw_download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
         draw_sections("plan.download", plan, found)
     note = f"{equality_note(rows)}. What is ranked was simulated with five seeds. " if rows else ""
     if rows and rows[0]["summary"]["cost_per_million_tokens"] is None:
@@ -78,7 +78,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
 def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw the smallest relaxation of each limit with which a deployment fits, if there is one."""
     if rows:
-        run_time = words.duration(max(row["run_s"] for row in rows))
+        run_time = words.duration_text(max(row["run_s"] for row in rows))
         st.markdown(
             f"Each of these changes alone makes a deployment fit, in runs of {run_time} at most. "
             "Near a limit a longer run may still miss it."

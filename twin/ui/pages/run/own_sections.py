@@ -83,13 +83,13 @@ def draw_instances(row: RunRow, scenario: Scenario) -> None:
     seen_columns = {f"{role.capitalize()}: {label}": pl.col(f"{role}_{metric_name}")
            for role in history.ROLES for label, metric_name in SAW.items()
            if f"{role}_{metric_name}" in decisions.columns}  # fmt: skip
-    time_text = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
+    time_text = pl.col("t_s").map_elements(words.duration_text, return_dtype=pl.String)
     number_column = st.column_config.NumberColumn(format="%.2f")
     st.dataframe(
         changes.select(At=time_text, **{n: pl.col(c) for n, c in DECIDED.items()}, **seen_columns),
         hide_index=True, placeholder="–",
-        column_config={n: number_column for n in seen_columns
-                       if n.endswith(("in hand", "busy", "SLO", "needed"))},
+        column_config={label: number_column for label in seen_columns
+                       if label.endswith(("in hand", "busy", "SLO", "needed"))},
     )  # fmt: skip
     st.caption(
         f"{choice_label('elastic.controller', rules.controller)}: "
@@ -110,7 +110,7 @@ def starts_sentence(lives: pl.DataFrame, role_changes: int) -> str:
     starts_text = f"Of {loads_text} of weights {dram_count} found them in DRAM"
     if fetch_count:
         took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
-        mean_text = words.duration(took_s.item())
+        mean_text = words.duration_text(took_s.item())
         starts_text += f"; object storage sent them to the others in {mean_text} on average"
     if switch_count > 0:
         starts_text += f"; {numbered(switch_count, 'start')} took the NPUs of another model"
@@ -141,7 +141,7 @@ def draw_day(row: RunRow, scenario: Scenario) -> None:
     is_daily = scenario.workload.profile.shape in DAILY
     caption = "Hours of the day that the rate follows." if is_daily else "Hours of simulated time."
     if hour_length_s != 3600.0:
-        caption += f" An hour lasts {words.duration(hour_length_s)} of simulated time."
+        caption += f" An hour lasts {words.duration_text(hour_length_s)} of simulated time."
     st.caption(f"{caption} Without work: an instance has no request, starts or drains.")
 
 
@@ -155,7 +155,7 @@ def _has_clients(scenario: Scenario) -> bool:
 
 def draw_clients(row: RunRow, scenario: Scenario) -> None:
     """Draw clients' figures: of all, by tenant, reasons of unanswered requests, session times."""
-    if count_metrics := [m for m in metrics_at("clients") if row.summary.get(m.key)]:
+    if count_metrics := [metric for metric in metrics_at("clients") if row.summary.get(metric.key)]:
         with st.container(horizontal=True):
             for metric in count_metrics:
                 value_text = as_text(metric.key, row.summary[metric.key])
@@ -271,7 +271,7 @@ def _hit_ratio(run: str, width_s: float) -> pl.DataFrame:
 
 
 def _hold_sentence(by_node: pl.DataFrame) -> str:
-    """Sentence on reads that busy memory servers delayed. by_node: s of delay (`held_s`) by node."""
+    """Sentence on reads that busy memory servers delayed. by_node: delay `held_s` by node, in s."""
     held_s = float(by_node["held_s"].sum())
     if held_s <= 0:
         return "No read waited for a hot server: their ports had room for all."

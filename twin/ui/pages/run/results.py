@@ -26,7 +26,7 @@ from twin.ui.fields import form_paths, list_sentences, sentence, with_glossary
 from twin.ui.link import copy_link, go_to, link_page
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player as playback
-from twin.ui.show import download, file_name, json_text, plain, slo_margin
+from twin.ui.show import draw_download, file_name, json_text, plain, slo_margin
 
 OFFERED = 30  # runs to compare with
 FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
@@ -175,11 +175,11 @@ def missed_early_sentence(summary: Mapping[str, Any], s: Scenario) -> str:
 
 def _span_sentence(s: Scenario) -> str:
     """Sentence on the simulated time that figures count."""
-    end_text = words.duration(s.horizon_s)
+    end_text = words.duration_text(s.horizon_s)
     if not s.warmup_s:
         return f"Figures are of all {end_text} simulated; no warm-up was left out."
     return (
-        f"Figures are of {words.duration(s.warmup_s)} to {end_text}: the warm-up "
+        f"Figures are of {words.duration_text(s.warmup_s)} to {end_text}: the warm-up "
         "before it is left out. Counts are of the whole run."
     )
 
@@ -204,7 +204,7 @@ def draw_downloads(row: RunRow, scenario: Scenario) -> None:
     with st.container(horizontal=True):
         for kind, make in download_makers(store, row, scenario, selected_name, row_count).items():
             file = f"{file_stem(row)}-{selected_name.lower()}.{ENDINGS[kind]}"
-            download(kind, make, file, f"download-{selected_name}-{kind}")
+            draw_download(kind, make, file, f"download-{selected_name}-{kind}")
 
 
 def download_makers(

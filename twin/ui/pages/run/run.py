@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.ui import runs, session
 from twin.ui.pages.run import explained, own_sections, results, sections
-from twin.ui.show import choose
+from twin.ui.show import draw_choice
 
 # 1) The run, or why there is none to show, or none yet.
 row, scenario = runs.named_run("run")
@@ -33,6 +33,6 @@ causes = {"Causes": explained.draw_explanation} if explained.can_explain(row, sc
 shown = causes | own | sections.SECTIONS | last
 if scenario.models:  # a formula's layers are those of one model
     del shown["Iteration"]
-section = choose("Section", shown, "section", bind="query-params", wrap=True)
+section = draw_choice("Section", shown, "section", bind="query-params", wrap=True)
 with session.show_damage():
     shown[section](row, scenario)

@@ -18,7 +18,7 @@ from twin.ui import charts, formulas, record, theme, words
 from twin.ui.fabric_message import draw_fabric, link_matrix, link_values
 from twin.ui.fields import field_of, text_of, why_idle
 from twin.ui.pages.run import explained
-from twin.ui.show import choose, draw_pass_times, is_dark, plain, plot, plot_all
+from twin.ui.show import draw_choice, draw_pass_times, is_dark, plain, plot, plot_all
 from twin.ui.toolbar import open_run
 
 Draw = Callable[[RunRow, Scenario], None]
@@ -112,13 +112,13 @@ def draw_over_time(row: RunRow, scenario: Scenario) -> None:
     plot_all((title, charts.over_time(key, windows, warmup_s), key)
            for key, title in OVER_TIME.items())  # fmt: skip
     width_s = float(windows["window_s"][0]) if windows.height else 0.0
-    st.caption(f"Means over windows of {words.duration(width_s)} each.")
+    st.caption(f"Means over windows of {words.duration_text(width_s)} each.")
 
 
 def draw_pass_times_of_phases(row: RunRow, scenario: Scenario) -> None:
     """Draw mean times of decode iterations and prefill batches, and iterations over the run."""
     table, layers = record.table(row.id, "operators"), record.layer_timelines(row.id, row, scenario)
-    phases = [p for p in ("decode", "prefill") if (table["phase"] == p).any()]
+    phases = [phase for phase in ("decode", "prefill") if (table["phase"] == phase).any()]
     for phase in phases:
         timeline, operator_rows = layers.get(phase), record.iteration_rows(row, scenario, phase)
         took_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
@@ -164,7 +164,7 @@ def draw_load(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Die by die", anchor=False)
     ranks = held_by_attention_dies(record.table(row.id, "ranks"))
     figures = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
-    figure = choose("Figure", figures, "die-figure", wrap=True)
+    figure = draw_choice("Figure", figures, "die-figure", wrap=True)
     column, is_percent = DIE_FIGURES[figure]
     plot(charts.dies(ranks, column, figure, percent=is_percent, dark=is_dark()), "dies")
     st.caption(
@@ -207,7 +207,7 @@ def use_shares(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
 
 def draw_links(row: RunRow, scenario: Scenario) -> None:
     """Draw the machine, coloured by the load of its links."""
-    figure = choose("Figure", USES, "link-figure")
+    figure = draw_choice("Figure", USES, "link-figure")
     fabric = record.fabric(row, scenario)
     percents = 100 * link_matrix(fabric, record.table(row.id, "links"), USES[figure])
     draw_fabric(

@@ -179,7 +179,7 @@ def _play_stored(draft: Scenario, fabric: Network) -> bool:
 
 
 def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
-    """Draw the live run of the draft on the machine, replacing the machine at rest."""
+    """Draw the live run of the draft (its id) in `place`, instead of the machine without a run."""
     if not (tables := live.tables(run)):
         return
     live_run = Shipped(run, scenario_digest(draft), "", "", {}, tables)
@@ -209,8 +209,8 @@ def draw_picture(draft: Scenario) -> bool:
 
 
 def find_presets(presets: Iterable[Named], shelf: Iterable[str], search_text: str) -> list[Named]:
-    """Presets on a shelf: their key contains one of the texts in `shelf`. If a search text
-    (`sought`) is given, all presets that contain each of its words instead."""
+    """Presets on a shelf: their key contains one of the texts in `shelf`. With a `search_text`
+    instead all presets that contain each of its words."""
     shelf, search_words = tuple(shelf), search_text.lower().split()
     if not search_words:
         return [preset for preset in presets if any(word in preset[0] for word in shelf)]
@@ -250,8 +250,8 @@ def picture_svg(s: Scenario) -> str:
     """NPUs by role as rows of coloured nodes, as SVG: prefill, decode, idle."""
     npus_by_role = [(role, instances * npus) for role, instances, npus in pools(s)]
     if sharing_pool(s):
-        (_, both_npus), (_, npus) = npus_by_role
-        npus_by_role = [("colocated", both_npus), ("decode", npus - both_npus)]
+        (_, prefill_npus), (_, npus) = npus_by_role
+        npus_by_role = [("colocated", prefill_npus), ("decode", npus - prefill_npus)]
     used_npus = sum(npus for _, npus in npus_by_role)
     npus_by_role.append(("idle", max(npus_of(s.supernode) - used_npus, 0)))
     role_ends = list(accumulate(npus for _, npus in npus_by_role))

@@ -13,7 +13,7 @@ from twin.ui.pages.plan import requested
 from twin.ui.pages.run import explained
 from twin.ui.pages.start import parts
 from twin.ui.pages.sweep import points
-from twin.ui.show import choose, plain
+from twin.ui.show import draw_choice, plain
 from twin.ui.toolbar import draw_changes, draw_draft_link, draw_run_button, open_run, refusal
 
 RECENT = 5
@@ -86,7 +86,7 @@ with st.container(border=True):
 # 3) Presets.
 st.subheader("Presets", anchor=False)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-    shelf = choose("Presets", parts.SHELVES, "shelf", bind="query-params", wrap=True)
+    shelf = draw_choice("Presets", parts.SHELVES, "shelf", bind="query-params", wrap=True)
     search_text = st.text_input(
         "Search the presets", key="preset-search", type="search", live="100ms",
         placeholder="Search: prefix, H800, fault", label_visibility="collapsed", width=260,

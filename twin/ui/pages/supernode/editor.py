@@ -88,7 +88,7 @@ def restore_elements(names: Sequence[Element]) -> bool:
     elements = [name for name in names if isinstance(name, str)]
     edits_left, wider_edits = edits_without(edits, elements, fabric_as_built)
     if wider_edits:
-        wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
+        wider_names = ", ".join(dict.fromkeys(edit.element for edit in wider_edits))
         hint = f"Still edited as part of {wider_names}: restore that to have all of it as built."
         st.session_state[OUTCOME] = (hint, False)
     return apply_edits(edits_left)
@@ -190,7 +190,7 @@ def changed_edits(
 ) -> tuple[Edit, ...]:  # fmt: skip
     """Return `edits` with new factors of capacity or latency (None: unchanged) on the elements
     `names`, without edits that have no effect. Raises ValueError for too many edits."""
-    edit_of = {(spelling(e.element), spelling(e.to)): e for e in edits}
+    edit_of = {(spelling(edit.element), spelling(edit.to)): edit for edit in edits}
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name
         ends = spelling(element), spelling(target)

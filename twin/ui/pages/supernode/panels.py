@@ -30,7 +30,7 @@ from twin.ui import formulas, session
 from twin.ui.fields import sentence
 from twin.ui.imports import draw_machine_upload
 from twin.ui.pages.supernode import editor
-from twin.ui.show import download, file_name
+from twin.ui.show import draw_download, file_name
 
 Key = Callable[[Instance], tuple[bytes, ...]]
 Collisions = dict[tuple[str, str], Collision]  # by kind of traffic and plane of FIELDS
@@ -92,7 +92,7 @@ def make_price_key(net: Network) -> Key:
         node_of_die, die_position = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
         nodes = list(dict.fromkeys(node_of_die.tolist()))
         positions = np.stack([np.searchsorted(np.sort(nodes), node_of_die), die_position])
-        return (positions.tobytes(), *(link_bytes_by_node[n] for n in nodes))
+        return (positions.tobytes(), *(link_bytes_by_node[node] for node in nodes))
 
     return key_of_instance
 
@@ -202,8 +202,8 @@ def collisions(s: Scenario, fabric: Network) -> Collisions:
     for traffic, load in _traffic_loads(s, fabric):
         for plane, collision in load.collisions:
             traffic_plane = traffic, WAY.get(plane, plane)
-            two_collisions = worst_collisions.get(traffic_plane, Collision()), collision
-            worst_collisions[traffic_plane] = max(two_collisions, key=lambda c: (c.mean, c.flows))
+            old_and_new = worst_collisions.get(traffic_plane, Collision()), collision
+            worst_collisions[traffic_plane] = max(old_and_new, key=lambda c: (c.mean, c.flows))
     return worst_collisions
 
 
@@ -422,7 +422,7 @@ def draw_files(fabric: Network) -> None:
     with st.container(horizontal=True):
         for kind, form in forms().items():
             file = file_name(session.draft().name, f"-fabric.{kind}")
-            download(form.title, partial(fabric_text, fabric, kind), file, f"fabric-{kind}")
+            draw_download(form.title, partial(fabric_text, fabric, kind), file, f"fabric-{kind}")
     st.caption(
         "Every link with its rate and latency, edits included: bytes/s and s in the graphs, which "
         "networkx, Gephi and yEd read, GB/s and ns in the cable list. The box below takes each "

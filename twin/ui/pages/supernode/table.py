@@ -129,7 +129,7 @@ def draw_parts_table(fabric: Network, selection: Sequence[str]) -> None:
 def set_parts(picked_rows: Sequence[Row], amount: float, unit: str = SHARE) -> None:
     """Edit the picked rows so that each has this amount: % of its capacity as built (SHARE), GB/s
     (RATE), or multiple of its latency (WAIT)."""
-    edit_by_ends = {(e.element, e.to): e for e in session.draft().supernode.edits}
+    edit_by_ends = {(edit.element, edit.to): edit for edit in session.draft().supernode.edits}
     elements_by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked_rows:
         element = _element_of(row)

@@ -11,7 +11,7 @@ from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
 from twin.ui.runs import draw_compilation, draw_error_bands
-from twin.ui.show import download, is_dark, plain, plot, table_csv
+from twin.ui.show import draw_download, is_dark, plain, plot, table_csv
 from twin.ui.toolbar import draw_header
 
 LOOK_S = 0.7
@@ -112,7 +112,7 @@ def draw_results() -> None:
             column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
         )  # fmt: skip
         result_rows = sweep.result_rows(axes, points, rows)
-        download("CSV", lambda: table_csv(result_rows), "sweep.csv", "sweep-csv")
+        draw_download("CSV", lambda: table_csv(result_rows), "sweep.csv", "sweep-csv")
 
 
 LOOKING = any(row is not None and not row.ended for row in rows)

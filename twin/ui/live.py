@@ -89,8 +89,8 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
     if status.searching:
         with strip.progress:
             _redraw_progress(run, until_found=True)
-    figures = {} if state == "filling" or misses_swings else status.summary
-    _draw_verdict(strip.verdict, draft, figures, status.capacity)
+    summary = {} if state == "filling" or misses_swings else status.summary
+    _draw_verdict(strip.verdict, draft, summary, status.capacity)
     return run
 
 

@@ -89,11 +89,11 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
     """Chart over time of the metric that a controller reads of each pool. column: name of the
     metric in the table `decisions`, without the role before it. marks: the controller's thresholds
     (high, low); None without any."""
-    columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
+    curves = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     y_title = "instances needed" if column == "needed" else "pressure, 1 at its limit"
     chart = timeline(
-        decisions.with_columns(t_s="seen_s"), columns, y_title,
+        decisions.with_columns(t_s="seen_s"), curves, y_title,
         reads="What the controller saw; where it has marks, it acts on a pool that leaves the band "
         "between them.",
     )  # fmt: skip
@@ -142,9 +142,9 @@ def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Cha
     """Chart of the hit ratio of each tenant's namespace over time. names: of the tenants. hits:
     table of `t_s` and one column per tenant, called "0", "1" and so on in the order of names."""
     styles = zip(names, cycle(theme.SERIES), strict=False)
-    columns = {str(k): style for k, style in enumerate(styles)}
+    curves = {str(k): style for k, style in enumerate(styles)}
     caption = "Each tenant hits only blocks of its own namespace."
-    return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s, reads=caption)
+    return timeline(hits, curves, "%", scale=100, top=101, warmup_s=warmup_s, reads=caption)
 
 
 def servers(reads: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:

@@ -48,8 +48,8 @@ def draw_group(paths: Iterable[str]) -> None:
         with grid.cell():
             draw_field(path)
     if names_by_reason:
-        text = "; ".join(f"{', '.join(names)} ({why})" for why, names in names_by_reason.items())
-        st.caption(f"Not used with these choices: {text}.")
+        unused = "; ".join(f"{', '.join(names)} ({why})" for why, names in names_by_reason.items())
+        st.caption(f"Not used with these choices: {unused}.")
 
 
 def draw_field(path: str) -> None:

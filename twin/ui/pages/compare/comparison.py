@@ -306,15 +306,15 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
     table_rows = []
     for row in figures_of(compared.metrics, group):
         base_value, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
-        for i, value in enumerate(row.values):
+        for run_index, value in enumerate(row.values):
             cell_text = as_text(row.name, value)
-            if i != compared.baseline and value is not None and base_value is not None:
-                change_text = worded_change(row.name, value, base_value, row.verdicts[i],
-                                            row.pair_text(i))  # fmt: skip
+            if run_index != compared.baseline and value is not None and base_value is not None:
+                change_text = worded_change(row.name, value, base_value, row.verdicts[run_index],
+                                            row.pair_text(run_index))  # fmt: skip
                 cell_text = f"{cell_text}  \n{change_text}"
-                if row.name in (ratios := (known or {}).get(i, {})):
+                if row.name in (ratios := (known or {}).get(run_index, {})):
                     cell_text += f"  \n:gray[{ratios[row.name].text}]"
-            cells[plain(compared.names[i])] = cell_text
+            cells[plain(compared.names[run_index])] = cell_text
         table_rows.append(cells)
     return table_rows
 

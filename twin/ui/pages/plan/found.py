@@ -66,11 +66,11 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
     with st.container(horizontal=True, gap="small"):
         draw_download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
         draw_sections("plan.download", plan, found)
-    note = f"{equality_note(rows)}. What is ranked was simulated with five seeds. " if rows else ""
+    notes = f"{equality_note(rows)}. What is ranked was simulated with five seeds. " if rows else ""
     if rows and rows[0]["summary"]["cost_per_million_tokens"] is None:
-        note += f"{PRICE} "
+        notes += f"{PRICE} "
     st.caption(
-        f"2 x 16 prefill: two instances of 16 NPUs. {note}plan.json has every deployment with its "
+        f"2 x 16 prefill: two instances of 16 NPUs. {notes}plan.json has every deployment with its "
         "bound by formula, status, reason, seed and digest."
     )
 
@@ -89,8 +89,8 @@ def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
 def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw the ranked deployments as a table, and buttons to run, compare or edit selected ones."""
     ranks = [f"{row['rank']}{' =' if row['equal_to_first'] else ''}" for row in rows]
-    cells = [_row_cells(rank, row, plan.survives) for rank, row in zip(ranks, rows, strict=True)]
-    event = st.dataframe(cells, hide_index=True, placeholder="–", on_select="rerun",
+    table = [_row_cells(rank, row, plan.survives) for rank, row in zip(ranks, rows, strict=True)]
+    event = st.dataframe(table, hide_index=True, placeholder="–", on_select="rerun",
                          selection_mode="multi-row", key="plan-ranking")  # fmt: skip
     picked_rows = [rows[k] for k in event["selection"]["rows"] if k < len(rows)] or [rows[0]]
     first_row = picked_rows[0]

@@ -52,7 +52,7 @@ def draw_time_by_part(row: RunRow, scenario: Scenario) -> None:
     with stages_column:
         st.subheader("Where the time goes", anchor=False)
         if pieces_s:
-            parts_s = {PIECES[name]: value for name, value in pieces_s.items()}
+            parts_s = {PIECES[name]: piece_s for name, piece_s in pieces_s.items()}
             caption = "Stages of a mean request from arrival to its last token, in their order."
             plot(charts.waterfall(parts_s, caption, total="A mean request"), "waterfall")
             st.caption(

@@ -332,8 +332,8 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
     dies_by_chip = Counter(chip_of_npu[npu] for npu in net.npu.tolist())
     chips = [(load_chip(facts, name), die_count) for name, die_count in dies_by_chip.items()]
     st.subheader("In all", anchor=False)
-    sums, edits = totals(net), net.about["supernode"].edits
-    tiles = _chip_tiles(sums, chips, pool, net) | _rate_tiles(sums, bool(edits))
+    figures, edits = totals(net), net.about["supernode"].edits
+    tiles = _chip_tiles(figures, chips, pool, net) | _rate_tiles(figures, bool(edits))
     with st.grid(5, min_column_width=160):
         for name, (value_text, help_text) in tiles.items():
             st.metric(name, value_text, help=help_text)

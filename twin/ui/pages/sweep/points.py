@@ -46,10 +46,10 @@ def default_axis(path: str) -> Axis:
         return Axis(path, (False, True))
     if field.kind not in (int, float):
         return Axis(path, tuple(options(path, session.facts()) or ()))
-    least, most = (max(field.low or 0, min(field.high or value, value * ratio)) for ratio in SPAN)
-    if least == most:
-        least, most = field.low or 0, value or field.step or 1
-    return sweep.spaced_axis(path, least, most, POINTS)
+    low, high = (max(field.low or 0, min(field.high or value, value * ratio)) for ratio in SPAN)
+    if low == high:
+        low, high = field.low or 0, value or field.step or 1
+    return sweep.spaced_axis(path, low, high, POINTS)
 
 
 def draw_axis_choice(
@@ -81,11 +81,11 @@ def draw_axis_choice(
             f"{path}={','.join(str(picked).lower() for picked in picked_values)}"
         )
     kind, pattern = field.kind, "%d" if field.kind is int else "%.6g"
-    least, most = kind(field.low or 0), kind(field.high or 1e9)
+    lowest, highest = kind(field.low or 0), kind(field.high or 1e9)
     with st.container(horizontal=True):
         bounds = [
             st.number_input(
-                name, least, most, kind(min(max(value, least), most)),
+                name, lowest, highest, kind(min(max(value, lowest), highest)),
                 step=kind(field.step or 1), format=pattern, key=f"sweep-{name}-{path}", width=130,
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))

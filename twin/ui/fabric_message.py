@@ -242,7 +242,7 @@ ROLE = "role"  # the colours that need no load
 
 
 def component(name: str, home: Path, stem: str, parts: Sequence[str]) -> Callable[..., Any]:
-    """Function that draws a component called `name`, made of the files of the folder `home`: HTML
+    """Make a function that draws a component called `name`, from files of the folder `home`: HTML
     and CSS called `stem`, JavaScript modules called `parts`. A page receives the code only once."""
 
     def read_all(*files: Path) -> str:

@@ -82,7 +82,8 @@ def draw_pass_times(
 
 
 def plot_all(pictures: Iterable[tuple[str, Chart, str]]) -> None:
-    """Draw (title, chart, key) in two columns; a caption that charts share is drawn once, below."""
+    """Draw charts in two columns; a caption of several charts is drawn once, below. pictures:
+    (title, chart, key of the widget)."""
     columns, chart_rows = st.columns(2, gap="large"), list(pictures)
     caption_counts = Counter(chart.reads for _, chart, _ in chart_rows)
     for number, (title, chart, key) in enumerate(chart_rows):

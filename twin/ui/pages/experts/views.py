@@ -185,7 +185,7 @@ def draw_dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
 
 
 def draw_over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """Draw TPOT and the hottest die over time, with rebalances and shifts, and costs of moves."""
+    """Draw TPOT and the hottest die over time, with rebalances marked, and what each one cost."""
     events = record.table(row.id, "events")
     marked_events = events.filter((pl.col("kind") == Kind.SHIFT) | event_filter(role, instance))
     windows = record.table(row.id, "windows")

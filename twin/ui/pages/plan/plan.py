@@ -40,7 +40,7 @@ if reason:
     requested.draw_fit_button()
 
 
-def begin(plan: Plan) -> None:
+def begin_plan(plan: Plan) -> None:
     """Callback: start or continue a plan, and write its key to the address."""
     problem = formulas.answer_or_reason(lambda: require_known_names(plan.scenario, session.facts()))
     try:
@@ -52,11 +52,12 @@ def begin(plan: Plan) -> None:
 
 
 if new_plan and not reason and st.session_state.pop(requested.NOW, False):
-    begin(new_plan)
+    begin_plan(new_plan)
     st.rerun()
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button("Find what to deploy", type="primary", icon=":material/search:", key="find",
-              disabled=not new_plan or bool(reason), on_click=begin, args=(new_plan,))  # fmt: skip
+              disabled=not new_plan or bool(reason), on_click=begin_plan,
+              args=(new_plan,))  # fmt: skip
     if key:
         copy_link(f"/plan?{requested.PLAN}={key}", label="Copy link of this plan")
     else:
@@ -102,7 +103,7 @@ def draw_results() -> None:
             st.warning(stale_text if STALE else plain(status.problem), icon=":material/info:")
             if STALE or not status.refused:
                 st.button("Go on", icon=":material/play_arrow:", key="resume-plan", disabled=READS,
-                          on_click=begin, args=(shown_plan,))  # fmt: skip
+                          on_click=begin_plan, args=(shown_plan,))  # fmt: skip
     if status.so_far:
         found.draw_progress(status.so_far)
 

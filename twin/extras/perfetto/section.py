@@ -15,7 +15,7 @@ from twin.ui.toolbar import open_run
 LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
 
 
-def draw_trace_draw_download(store: Store, row: RunRow, scenario: Scenario) -> None:
+def draw_trace_download(store: Store, row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a span of the run, and a button that downloads its trace; or, for a run of
     another engine version, a button that runs it again."""
     if not is_repeatable(row):

@@ -14,11 +14,13 @@ from twin.scenario import Scenario
 from twin.ui.show import draw_download, file_name
 
 
-def draw_run_draw_download(store: Store, row: RunRow, scenario: Scenario) -> None:
+def draw_run_download(store: Store, row: RunRow, scenario: Scenario) -> None:
     """Draw a button that downloads the run as one HTML file."""
     st.caption("One HTML file with figures and charts, which opens without the twin and a network.")
     html_name = f"{file_name(scenario.name, fallback='report')[:60]}.html"
-    draw_download("HTML", partial(stored_report, store, row, scenario), html_name, "download-report")
+    draw_download(
+        "HTML", partial(stored_report, store, row, scenario), html_name, "download-report"
+    )
 
 
 def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
@@ -30,7 +32,9 @@ def stored_report(store: Store, row: RunRow, scenario: Scenario) -> bytes:
     return run_report(run).encode()
 
 
-def draw_plan_draw_download(plan: Plan, answer: Mapping[str, Any]) -> None:
+def draw_plan_download(plan: Plan, answer: Mapping[str, Any]) -> None:
     """Draw a button that downloads the plan's answer as one HTML file."""
     html_name = f"plan-{file_name(plan.scenario.name, fallback='report')[:60]}.html"
-    draw_download("Report (HTML)", lambda: plan_report(plan, answer).encode(), html_name, "plan-report")
+    draw_download(
+        "Report (HTML)", lambda: plan_report(plan, answer).encode(), html_name, "plan-report"
+    )

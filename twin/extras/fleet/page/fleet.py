@@ -138,7 +138,9 @@ def draw_answer(answer: dict[str, Any]) -> None:
             )  # fmt: skip
     for answer_line in answer_in_words(answer):
         st.markdown(plain(answer_line))
-    key = draw_choice("Over time", form.DRAWN, "fleet-drawn", format_func=lambda k: form.DRAWN[k][0])
+    key = draw_choice(
+        "Over time", form.DRAWN, "fleet-drawn", format_func=lambda k: form.DRAWN[k][0]
+    )
     plot(form.over_time_chart(answer, key, dark=is_dark()), "fleet-over-time")
     run_links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
     st.dataframe(

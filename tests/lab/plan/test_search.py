@@ -21,6 +21,7 @@ LOADS = [
     {"workload__rate_req_per_s": 40.0, "workload__input_tokens": 2048, "slo__tpot_ms": 12.0},
     {"workload__rate_req_per_s": 200.0, "workload__output_tokens": 128, "slo__tpot_ms": 20.0},
 ]  # fmt: skip
+BEGINS = {"start": "empty"} if FACTOR == 1 else {}  # a run takes half of the time
 MISSED = 0.02
 SIMULATORS = Simulators(facts())
 
@@ -38,8 +39,7 @@ def driven(steps):
 @pytest.mark.parametrize("load", some([0], *range(1, len(LOADS))))
 @pytest.mark.parametrize("seed", some([1], 2, 3, 4, 5))
 def test_a_fifth_of_the_simulations_misses_no_point_of_the_front(load, seed):
-    begins = {"start": "empty"} if FACTOR == 1 else {}  # a run takes half of the time
-    s = small(**LOADS[load], **begins, seed=seed)
+    s = small(**LOADS[load], **BEGINS, seed=seed)
     every = Search(space_of(plan(s, simulations=10_000), facts()), facts())
     deployments = every.space.open_candidates
     driven(every.simulate_new(deployments))
@@ -74,7 +74,7 @@ def test_a_load_far_below_the_formula_s_is_found(part):
 
 def test_where_clients_take_every_slot_the_largest_batch_that_keeps_tpot_is_found():
     s = small(workload__arrivals="closed_loop", workload__concurrency=64, slo__tpot_ms=5.0,
-              workload__output_tokens=128)  # fmt: skip
+              workload__output_tokens=128, **BEGINS)  # fmt: skip
     wanted = plan(s, goal="efficiency", by="mean", simulations=24)
     search = Search(space_of(wanted, facts()), facts())
     driven(search.steps())

@@ -251,6 +251,8 @@ def _decode_at_slo(priced: Priced, judge: Attainment) -> Stationary | None:
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
         longest_s = judge.longest_iteration_s(swings) * (1.0 - SURE * mean_error) / seen_ratio
+        if longest_s <= 0.0:  # what drafts, the host or swings take is longer than the SLO alone
+            return None
         bound_state = bounded_state(math.inf, longest_s)
         seen_ratio = bound_state.token_s * judge.per_iteration / bound_state.iteration_s
         swings, rate = bound_state.swings, bound_state.rate_req_per_s * priced.pool.instances

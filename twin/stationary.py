@@ -480,4 +480,4 @@ def _arrivals_at_load(
             least_inflow, least_excess, most_excess = guess, excess, 0.5 * most_excess
         else:
             most_inflow, most_excess, least_excess = guess, excess, 0.5 * least_excess
-    return most_inflow, False
+    return max(most_inflow, NONE_COMES), False  # where one request alone exceeds a limit

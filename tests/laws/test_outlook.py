@@ -230,6 +230,12 @@ def test_the_wait_after_a_choice_by_load_is_that_of_simulated_instances(pool):
 
 
 @pytest.mark.parametrize("mode", ["disaggregated", "colocated"])
+def test_no_load_keeps_a_tpot_that_one_request_alone_exceeds(mode):
+    found = of(deployment__mode=mode, slo__tpot_ms=1.0, **FEW)
+    assert found.slo_req_per_s == 0.0 < found.tpot_s
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated"])
 @pytest.mark.parametrize("arrivals", ["poisson", "closed_loop"])
 def test_one_request_in_all_has_an_outlook(mode, arrivals):
     """A sample of one request has no gap between arrivals."""

@@ -33,20 +33,20 @@ def test_the_interval_is_that_of_the_paired_t_test():
 def test_what_the_requests_share_is_no_noise():
     swings = [1.0, 1.6, 0.7, 1.2, 2.0]
     row = compared(swings, [0.9 * v for v in swings])
-    assert row.verdicts[1] == "better" and "equal" not in row.pair_text(1)
-    assert row.pair_text(1).startswith("−10.0 ±") and row.pair_text(0) == ""
+    assert row.verdicts[1] == "better" and "equal" not in row.paired_text(1)
+    assert row.paired_text(1).startswith("−10.0 ±") and row.paired_text(0) == ""
 
 
 def test_what_is_chance_is_said_in_words():
     row = compared([1.0, 1.1, 0.9, 1.0, 1.0], [1.02, 1.05, 0.95, 1.0, 0.97])
-    assert row.verdicts[1] == "noise" and row.pair_text(1).startswith("equal within noise (−")
+    assert row.verdicts[1] == "noise" and row.paired_text(1).startswith("equal within noise (−")
     assert row.cell_texts()[1].endswith("%)")
 
 
 def test_figures_alike_in_all_pairs_are_the_same():
     assert compared([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]).verdicts[1] == "same"
     rounded = compared([0.1 + 0.2, 0.3, 0.3], [0.3, 0.3, 0.3])  # a sum in another order
-    assert rounded.verdicts[1] == "same" and rounded.pair_text(1) == ""
+    assert rounded.verdicts[1] == "same" and rounded.paired_text(1) == ""
 
 
 def test_two_pairs_or_seeds_that_only_one_has_say_nothing():

@@ -92,14 +92,16 @@ class Balance:
         """A group with the layout of instance k. load f8[layers, experts]: loads by which its
         experts are placed; None: by long-run popularity."""
         role, places, slots_per_die = self._group_key(k)
-        nodes, groups = self.setup.expert_nodes(role, places), self.setup.routed.groups
+        node_count, groups = self.setup.expert_nodes(role, places), self.setup.routed.groups
         if load is None:
-            sizes = places, slots_per_die, nodes, groups
+            sizes = places, slots_per_die, node_count, groups
             placed_slots = x.first_slots(self.experts, self.process, *sizes)
         else:
-            placed_slots = x.place(self.experts, load, places, slots_per_die, nodes, groups=groups)
-        nearest = nodes if self.experts.placement == "topology" else 1
-        return Group(role, placed_slots, nodes, nearest)
+            placed_slots = x.place(
+                self.experts, load, places, slots_per_die, node_count, groups=groups
+            )
+        nearest = node_count if self.experts.placement == "topology" else 1
+        return Group(role, placed_slots, node_count, nearest)
 
     def place_experts(self, k: int, t_s: float) -> None:
         """Give instance k, whose dies changed, the placement of its new group (instances of its

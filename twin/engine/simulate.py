@@ -231,9 +231,9 @@ def conclude_model(name: str, setup: Setup, model: Running) -> ModelResult:
     tables = recorder.tables(setup, machine, balance, log, capacities, stamps, present)
     totals = steady_totals(setup, world, capacities) | present.totals()
     totals["little_error"] = little_law_gap(world)
-    iteration_gaps = ITERATION_EDGES_S, world.record.gaps
+    iteration_histogram = ITERATION_EDGES_S, world.record.gaps
     requests, events, npus = tables["requests"], tables["events"], present.npus()
-    observed = Observed(setup.scenario, requests, totals, npus, events, iteration_gaps, stamps)
+    observed = Observed(setup.scenario, requests, totals, npus, events, iteration_histogram, stamps)
     summary = summarise(observed)
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
     checks = [*invariants.check_all(setup, world, tables), model.pool_check]

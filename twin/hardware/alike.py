@@ -61,10 +61,10 @@ def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swa
             return None
         new_vertices, new_images = neighbour_pairs
     moved = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
-    is_at_moved = np.zeros(net.tail.size, bool)
+    touches_moved_vertex = np.zeros(net.tail.size, bool)
     for link_lists in net.link_lists:
-        is_at_moved[link_lists.at(moved)[0]] = True
-    links = np.flatnonzero(is_at_moved)
+        touches_moved_vertex[link_lists.at(moved)[0]] = True
+    links = np.flatnonzero(touches_moved_vertex)
     image = np.where(image < 0, np.arange(image.size), image)
     image_links = net.links_between(image[net.tail[links]], image[net.head[links]])
     is_same = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])

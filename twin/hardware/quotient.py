@@ -107,10 +107,13 @@ class Quotient:
         tail, head = self.enter[net.tail[links]], self.leave[net.head[links]]
         port_links = np.full(links.size, -1)
         if self.ports is not None:
-            is_out, is_in = tail >= self.enter.size, head >= 2 * self.enter.size
-            port_links[is_out] = self.ports[0][head[is_out]]
-            port_links[is_in] = self.ports[1][tail[is_in]]
-            head[is_out], tail[is_in] = net.head[port_links[is_out]], net.tail[port_links[is_in]]
+            leaves_sender, enters_receiver = tail >= self.enter.size, head >= 2 * self.enter.size
+            port_links[leaves_sender] = self.ports[0][head[leaves_sender]]
+            port_links[enters_receiver] = self.ports[1][tail[enters_receiver]]
+            head[leaves_sender], tail[enters_receiver] = (
+                net.head[port_links[leaves_sender]],
+                net.tail[port_links[enters_receiver]],
+            )
         return tail, head, port_links
 
     def _add_link_hashes(self, hashes: HASHES, links: INTS) -> INTS:

@@ -45,11 +45,18 @@ class Usable:
         link to the network, and its link back starts at the same vertex."""
         net, vertex_count = self.net, len(self.net.vertices)
         tail, head = net.tail[self.at_ends], net.head[self.at_ends]
-        from_end, to_end = ~self.passes[tail], ~self.passes[head]
+        comes_from_endpoint, leads_to_endpoint = ~self.passes[tail], ~self.passes[head]
         # End and port of each.
-        out_pair, in_pair = (tail[from_end], head[from_end]), (head[to_end], tail[to_end])
+        out_pair, in_pair = (
+            (tail[comes_from_endpoint], head[comes_from_endpoint]),
+            (head[leads_to_endpoint], tail[leads_to_endpoint]),
+        )
         owners = [np.bincount(port, minlength=vertex_count) for _, port in (out_pair, in_pair)]
-        if not self.at_ends.size or (from_end & to_end).any() or np.max(owners) > 1:
+        if (
+            not self.at_ends.size
+            or (comes_from_endpoint & leads_to_endpoint).any()
+            or np.max(owners) > 1
+        ):
             return None
         ports = np.flatnonzero(owners[0] + owners[1])
         links_by_way = [self.links(ports, way) for way in (0, 1)]

@@ -107,7 +107,7 @@ def samples_of_stays(
         np.searchsorted(sampled_at_s, time_s) for time_s in (begin_s, last_s)
     )
     ends_early = samples_until < sampled_at_s.size  # not after every sample
-    end_sample_s = sampled_at_s[samples_until[ends_early]]
-    ends_at_sample = int((end_sample_s == last_s[ends_early]).sum())
+    first_sample_after_s = sampled_at_s[samples_until[ends_early]]
+    ends_at_sample = int((first_sample_after_s == last_s[ends_early]).sum())
     fewest = int(samples_until.sum()) - int(samples_before.sum())
     return fewest, fewest + ends_at_sample

@@ -50,8 +50,10 @@ def layer_stack_bytes(
     total_bytes += (gate_bytes + experts_bytes) * (s.moe_layers + draft_layers)
     if s.linear_layers:
         output_weights = s.linear_kind.out_values(s) * s.hidden if output else 0
-        linear_weights = s.linear_weights - output_weights * (1.0 - 1.0 / min(tp, s.heads))
-        total_bytes += linear_weights * weight_bytes * s.linear_layers
+        linear_attention_weights = s.linear_weights - output_weights * (
+            1.0 - 1.0 / min(tp, s.heads)
+        )
+        total_bytes += linear_attention_weights * weight_bytes * s.linear_layers
     total_bytes += s.dense_layers * s.dense_weights * weight_bytes
     total_bytes += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
     if mtp:

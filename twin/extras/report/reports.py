@@ -12,7 +12,13 @@ from twin.engine.simulate import Run
 from twin.extras.report import document as doc
 from twin.extras.report.document import Part, Point, Series, bars, fold, page, plot, table, tag
 from twin.lab.explain.view import has_one_slo
-from twin.lab.plan.answer import answer_sentences, brief_text, equality_note, loss_text, relax_rows
+from twin.lab.plan.answer import (
+    answer_sentences,
+    brief_text,
+    equality_note,
+    loss_text,
+    relaxation_rows,
+)
 from twin.lab.plan.question import LOSSES, Plan, plan_digest, plan_sentence
 from twin.lab.plan.space import CHOICES
 from twin.lab.sweep.compare import changed_fields
@@ -181,7 +187,7 @@ def plan_report(plan: Plan, answer: Row) -> str:
         equality_text = tag("p", f"{equality_note(ranked_rows)}. Five seeds each.", cls="soft")
         body += [tag("h2", "Ranking"), _ranking_table(plan, ranked_rows), equality_text]
     if answer["relaxations"]:
-        limit_rows = relax_rows(answer["relaxations"])
+        limit_rows = relaxation_rows(answer["relaxations"])
         cells = [list((row | {"NPUs": f"{row['NPUs']:,}"}).values()) for row in limit_rows]
         limit_table = table(list(limit_rows[0]), cells, numbers=(4,))
         body += [tag("h2", "What would have to give"), limit_table]

@@ -271,7 +271,9 @@ def _first_gain(runs: Runs, s: Scenario, options: Sequence[Option]) -> tuple[Opt
 
 
 def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
-    """Confirmed causes, first those to act on: faults, removable ones, demand, others; by score."""
+    """Confirmed causes in the order to act on, equal kinds by falling score. A fault or the demand
+    comes first if removable causes have no score near its own (OUTRANKS); else a fault ranks among
+    them and the demand after them. Causes without a suggestion come last."""
     removable_causes = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
     best_score = max((m.score for m in removable_causes), default=0.0)
 

@@ -80,8 +80,9 @@ def _doubling_counts(limit: int) -> list[int]:
 
 
 def _propose_split(v: View, prefills: Iterable[int]) -> Changes:
-    """Propose each number of prefill instances in `prefills`, with all other NPUs for decode; none
-    whose decode instances would have as many NPUs as now."""
+    """Propose each number of prefill instances in `prefills`, with all other NPUs for the present
+    number of decode instances. A number that leaves the NPUs of a decode instance as they are is
+    not proposed."""
     (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
         decode_npus = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // count
@@ -191,16 +192,16 @@ def propose_instance_sizes(v: View) -> Changes:
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
 def propose_kv_space(v: View) -> Changes:
     """Propose smaller KV or weights, no redundant experts, or more dies."""
-    is_full, decode = _lacks_kv_space(v), v.full.decode if v.full is not None else None
+    lacks_kv_space, decode = _lacks_kv_space(v), v.full.decode if v.full is not None else None
     is_kv_limited = decode is not None and decode.limited_by == "KV space"  # by formula
-    if not (is_full or is_kv_limited or v.ttft_shares["prefill_queue"] >= WAITS):
+    if not (lacks_kv_space or is_kv_limited or v.ttft_shares["prefill_queue"] >= WAITS):
         return
     yield Change({"deployment.precision.kv": "int8"})
     yield Change({"deployment.precision.weights": "int8"})
     yield Change({"deployment.precision.kv": "int8", "deployment.precision.weights": "int8"})
     if v.has_experts:
         yield Change({"experts.redundant": 0})
-    if is_full and "decode" in v.role_npus:
+    if lacks_kv_space and "decode" in v.role_npus:
         yield from _propose_decode(v)
 
 

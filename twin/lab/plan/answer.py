@@ -275,8 +275,9 @@ def loss_text(outcome: Mapping[str, Any]) -> str:
     return words.get(outcome.get("status", ""), "failed")
 
 
-def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Table of an answer's relaxations (`rows`), each the smallest change that is enough."""
+def relaxation_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Table rows of the relaxed limits of a plan's answer (`rows`): for each limit the smallest
+    change with which a deployment fits."""
     return [
         {"Limit": limit_name(row["limit"]), "Now": limit_text(row["from"]), "Fits at":
          limit_text(row["to"]), "Then": brief_text(row["settings"]), "NPUs": row["npus"],

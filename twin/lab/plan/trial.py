@@ -169,8 +169,8 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
 
 
 def error_of_share(meets_slo: NDArray[np.bool_]) -> float:
-    """Standard error of the share of requests that meet an SLO (bool[requests]), from the means of
-    BLOCKS batches; 0 with fewer requests."""
+    """Standard error of the share of requests that meet an SLO (bool[requests]), from the shares
+    of BLOCKS equal blocks of consecutive requests; 0 with fewer than BLOCKS requests."""
     block_size = meets_slo.size // BLOCKS
     if not block_size:
         return 0.0

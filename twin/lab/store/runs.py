@@ -262,7 +262,8 @@ class Runs:
         self, run: str, owner: Owner, progress: float | None = None,
         live: Mapping[str, Any] | None = None,
     ) -> Beat:  # fmt: skip
-        """Store a heartbeat and progress (0..1); returns 'go', 'cancel' or 'lost' (other owner)."""
+        """Store a heartbeat and, with a progress (0..1), `live`: the latest figures by name.
+        Returns 'go', 'cancel' or 'lost' (another owner has the run)."""
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}

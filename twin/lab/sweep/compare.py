@@ -65,8 +65,9 @@ class MetricRow:
     verdicts: tuple[Verdict, ...]
     paired: tuple[Paired | None, ...] = ()  # empty: one seed each
 
-    def pair_text(self, run: int) -> str:
-        """The paired difference of a run (index) in words; '' without pairs."""
+    def paired_text(self, run: int) -> str:
+        """Mean difference of a run (its index) from the baseline over pairs of equal seeds, in
+        words; '' without pairs, or if the verdict is "same"."""
         difference = self.paired[run] if self.paired else None
         return difference.text(self.name) if difference and self.verdicts[run] != "same" else ""
 
@@ -75,7 +76,7 @@ class MetricRow:
         pairs = zip(self.ratios, self.verdicts, strict=True)
         changes = ["" if r is None or v == "same" else f"{100 * (r - 1):+.1f} %" for r, v in pairs]
         return [
-            f"{as_text(self.name, figure)}  {self.pair_text(run) or change}".rstrip()
+            f"{as_text(self.name, figure)}  {self.paired_text(run) or change}".rstrip()
             for run, (figure, change) in enumerate(zip(self.values, changes, strict=True))
         ]
 

@@ -59,7 +59,7 @@ def accepted_errors_text() -> str:
 
 
 def unit_text(row: Mapping[str, Any]) -> str:
-    """Unit of a row with its basis, what a figure is per: 'µs (die)'."""
+    """Unit of a row and what its figure refers to: 'µs (die)', 'tokens/s, per NPU'."""
     unit = UNITS.get(row["unit"], row["unit"])
     basis = row.get("basis", "")
     if row["unit"] in ("ratio", "B") or basis in ("", "model") or f"/{basis}" in unit:

@@ -227,7 +227,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
                 continue
             divisor = 1.0 if metric.kind == "share" else base_value
             change = (value - base_value) / divisor if divisor else math.copysign(FAR, value)
-            short_text = row.pair_text(i) or change_and_verdict(row.name, value, base_value)[0]
+            short_text = row.paired_text(i) or change_and_verdict(row.name, value, base_value)[0]
             if len(short_text) > BAR_CHARS:  # the table and the label say the unit
                 short_text = short_text.partition(" ")[0]
             pair_text = f"{as_text(row.name, base_value)} → {as_text(row.name, value)}"
@@ -310,7 +310,7 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
             cell_text = as_text(row.name, value)
             if run_index != compared.baseline and value is not None and base_value is not None:
                 change_text = worded_change(row.name, value, base_value, row.verdicts[run_index],
-                                            row.pair_text(run_index))  # fmt: skip
+                                            row.paired_text(run_index))  # fmt: skip
                 cell_text = f"{cell_text}  \n{change_text}"
                 if row.name in (ratios := (known or {}).get(run_index, {})):
                     cell_text += f"  \n:gray[{ratios[row.name].text}]"

@@ -6,7 +6,13 @@ from typing import Any
 import streamlit as st
 
 from twin.hooks import draw_sections
-from twin.lab.plan.answer import answer_sentences, brief_text, equality_note, loss_text, relax_rows
+from twin.lab.plan.answer import (
+    answer_sentences,
+    brief_text,
+    equality_note,
+    loss_text,
+    relaxation_rows,
+)
 from twin.lab.plan.question import LOSSES, Loss, Plan, plan_sentence
 from twin.lab.share import links
 from twin.lab.sweep.sweep import published_points
@@ -83,7 +89,7 @@ def _draw_relaxations(rows: Sequence[Mapping[str, Any]]) -> None:
             f"Each of these changes alone makes a deployment fit, in runs of {run_time} at most. "
             "Near a limit a longer run may still miss it."
         )
-        st.dataframe(relax_rows(rows), hide_index=True)
+        st.dataframe(relaxation_rows(rows), hide_index=True)
 
 
 def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:

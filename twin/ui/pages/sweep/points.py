@@ -185,7 +185,8 @@ def table_rows(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[Run
 
 
 def metric_keys(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
-    """Keys of the metrics of a place; energy per token only if no run has a cost per token."""
+    """Keys of the metrics that are shown at a place of the pages (sweep, panel ...); energy per
+    token only if no run has a cost per token."""
     has_cost = any(row and row.summary.get(COST) is not None for row in rows)
     unused_key = "joules_per_token" if has_cost else COST
     return [metric.key for metric in metrics_at(place) if metric.key != unused_key]

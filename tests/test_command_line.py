@@ -25,7 +25,9 @@ SHORT = ["--set", "horizon_s=4", "--set", "warmup_s=1"]
 
 
 def test_the_same_question_gives_the_same_bytes_kept_or_not(twin):
-    first = json.loads(twin("run", "quickstart", *SHORT, "--json").stdout)  # exactly one object
+    done = twin("run", "quickstart", *SHORT, "--json")
+    assert done.returncode == 0, done.stderr
+    first = json.loads(done.stdout)  # exactly one object
     assert {"run", "scenario", "digest", "wall_s", "requests", "summary"} <= set(first)
     assert first["requests"] == first["summary"]["requests"] > 0
     assert all(not isinstance(v, dict | list) for v in first["summary"].values())

@@ -46,7 +46,8 @@ def test_a_server_that_only_shows_keeps_what_is_there_as_it_is(app, store, monke
     app.query_params.clear()
     app.switch_page(PAGES["library"].script).run()
     app.session_state["table:Runs:All::1:0"] = {"selection": {"rows": [0]}}
-    app.run().button(key="delete-picked").click().run()
+    assert app.run().button(key="delete-picked").label == "Delete 1 run"
+    app.button(key="delete-picked").click().run()
     assert not app.exception
     assert (store.runs.search().total, store.scenarios.search().total) == before
 

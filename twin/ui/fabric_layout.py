@@ -227,9 +227,9 @@ def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
             places_of[sheet.outer[sheet.box_of[vertex]]].append(place)
     # The longest place is that of whole blocks; what has none stands below.
     dimensions = max((len(place) for places in places_of.values() for place in places), default=0)
-    full_cells = ((box, [place for place in places if len(place) == dimensions])
+    full_places = ((box, [place for place in places if len(place) == dimensions])
                   for box, places in places_of.items())  # fmt: skip
-    corner_of = {box: np.min(places, axis=0) for box, places in full_cells if places}
+    corner_of = {box: np.min(places, axis=0) for box, places in full_places if places}
     corners = np.array(list(corner_of.values()), float)
     positions = np.zeros((len(corners), 2))
     columns_and_rows = [1.0, 1.0]

@@ -230,13 +230,13 @@ def field_key(path: str) -> str:
 
 
 def can_undo_or_redo(steps: int) -> bool:
-    """Whether an edit of the draft can be undone (steps = -1) or redone (steps = 1)."""
+    """Whether there is an edit to undo, also a refused one (steps = -1), or to redo (steps = 1)."""
     state = _state()
     return 0 <= state.position + steps < len(state.history) or (steps < 0 and bool(state.pending))
 
 
 def undo_or_redo(steps: int) -> None:
-    """Undo (steps = -1) or redo (steps = 1) an edit of the draft; undo first drops pending ones."""
+    """Undo (steps = -1) or redo (steps = 1) an edit; undo drops refused edits instead."""
     state = _state()
     if 0 <= state.position + steps < len(state.history) and not (steps < 0 and state.pending):
         state.position += steps

@@ -127,7 +127,8 @@ def _session_requests(
     where: str, requests: list[Any], start_s: float, depth: int
 ) -> Iterator[Request]:
     """Yield the requests of a session, or of an agent that it calls, in the order of the file.
-    where: place in the file; start_s: since the session's; depth: of agents. Raises TraceError."""
+    where: place in the file; start_s: its begin, from that of the session; depth: number
+    of agents above it. Raises TraceError."""
     for i, request in enumerate(requests, 1):
         location = f"{where} request {i}"
         if type(request) is not dict:

@@ -66,13 +66,13 @@ class Served:
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
         )  # fmt: skip
-        has_arrived = whole_run.arrived_in_run  # and not at its start
-        has_tpot = ~np.isnan(whole_run.tpot) & has_arrived
+        arrived_in_run = whole_run.arrived_in_run  # and not at its start
+        has_tpot = ~np.isnan(whole_run.tpot) & arrived_in_run
         finish_s = self.requests["finish_s"].to_numpy()[whole_run.is_finished]
         arrival_s = self.requests["arrival_s"].to_numpy()[whole_run.at_start :]
         times_and_weights = {
-            "requests": (arrival_s, None), "finished": (finish_s[has_arrived], None),
-            "met": (finish_s[has_arrived], whole_run.within_slo[has_arrived]),
+            "requests": (arrival_s, None), "finished": (finish_s[arrived_in_run], None),
+            "met": (finish_s[arrived_in_run], whole_run.within_slo[arrived_in_run]),
             "answers": (finish_s[has_tpot], None),
             "tpot_s": (finish_s[has_tpot], whole_run.tpot[has_tpot]),
         }  # fmt: skip
@@ -128,12 +128,12 @@ def merged_percentiles(
 
     >>> merged_percentiles([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
     1.0"""
-    sorted_values = np.concatenate([np.zeros(0), *(sample for _, sample in counted)])
-    if not sorted_values.size:
-        return mean_and_percentiles(sorted_values, prefix)
+    all_values = np.concatenate([np.zeros(0), *(sample for _, sample in counted)])
+    if not all_values.size:
+        return mean_and_percentiles(all_values, prefix)
     copies = np.concatenate([np.full(sample.size, count) for count, sample in counted])
-    order = np.argsort(sorted_values, kind="stable")
-    sorted_values, count_up_to = sorted_values[order], np.cumsum(copies[order])
+    order = np.argsort(all_values, kind="stable")
+    sorted_values, count_up_to = all_values[order], np.cumsum(copies[order])
     positions = (count_up_to[-1] - 1) * (np.array(PERCENTILES) / 100)
     lower_rank = np.floor(positions)
     low_values, high_values = (

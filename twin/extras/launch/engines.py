@@ -233,7 +233,7 @@ def command_words(options: Mapping[str, Value]) -> list[str]:
 
 
 def _launch_script(worker: InstanceKind, command: str, options: Mapping[str, Value]) -> str:
-    """Text of a shell script: the command, an option per line; words with $ stay unquoted."""
+    """Text of a shell script: the command, an option per line; words with $ are expanded."""
 
     def quoted(word: str) -> str:
         """A word quoted for the shell; @INSTANCE@ in JSON becomes the instance's number."""
@@ -249,7 +249,7 @@ def _launch_script(worker: InstanceKind, command: str, options: Mapping[str, Val
 
 
 def vllm_scripts(s: Scenario, kinds: list[InstanceKind], _family: str) -> dict[str, str]:
-    """Scripts by file name, one for each kind of instance: `vllm serve` on one of its nodes."""
+    """Scripts by file name, one for each kind of instance: `vllm serve` for each of its nodes."""
     script_of, is_balancing = {}, rebalances_experts(s)
     has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
     degrees = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in kinds}
@@ -357,7 +357,7 @@ def sglang_options(
 
 
 def sglang_scripts(s: Scenario, kinds: list[InstanceKind], family: str) -> dict[str, str]:
-    """Scripts by file name, one for each kind: `sglang.launch_server` on a node of an instance."""
+    """Scripts by file name, one for each kind: `sglang.launch_server` for each node of one."""
     command = "python3 -m sglang.launch_server"
     all_options = {w: sglang_options(s, w, family, len(kinds) > 1) for w in kinds}
     return {f"{w.role}.sh": _launch_script(w, command, all_options[w]) for w in kinds}

@@ -196,8 +196,14 @@ def _op_toml(fit: Fitted, source: str, table: str = "operators", mla_only: bool 
     """TOML of one operator's facts, with source and error of the fit; table: name of the TOML table
     around it; mla_only: this kernel for experts serves only models with latent attention."""
     operator_name = PARTS.get(fit.operator, fit.operator)
-    is_of_kv = operator_name in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
-    format_name = "8bit" if is_of_kv and fit.format != "bf16" else fit.format
+    is_named_by_kv_format = operator_name in (
+        "attention",
+        "gqa",
+        "prefill_mla",
+        "prefill_gqa",
+        "sparse",
+    )
+    format_name = "8bit" if is_named_by_kv_format and fit.format != "bf16" else fit.format
     origin = {"source": f"{source}: {fit.name}", "mark": "d"}
     lines = [
         _fact_line(fact, round(factor * fit.facts[fact], digits), unit, origin)

@@ -85,7 +85,7 @@ def _fit_part(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
     is_held = np.random.default_rng(seed).random(measured_s.size) < held_share
     parameters = list(start_values)
     best_fit: tuple[float, Mapping[str, float], Floats] | None = None
-    for predict, tile_facts in candidates:
+    for predict, fixed_facts in candidates:
 
         def log_error(log_values: Floats, predict: Predict = predict) -> float:
             """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
@@ -99,7 +99,7 @@ def _fit_part(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
         if best_fit is None or solution.fun < best_fit[0] - 1e-3:  # a simpler choice stands first
             fitted_values = dict(zip(parameters, np.exp(solution.x).tolist(), strict=True))
-            best_fit = float(solution.fun), {**fitted_values, **tile_facts}, predict(fitted_values)
+            best_fit = float(solution.fun), {**fitted_values, **fixed_facts}, predict(fitted_values)
     assert best_fit is not None
     held_errors = np.abs(best_fit[2][is_held] / measured_s[is_held] - 1.0)
     return Fitted(
@@ -296,7 +296,7 @@ def _prompt_core_parts(
 
 
 def _host_part(rows: pl.DataFrame) -> Part:
-    """Part to fit: calls that take as long as the host launches them. Parameter: host (s)."""
+    """Part to fit: calls whose time is that of their launch by the host. Parameter: host (s)."""
     (latency_ms,) = _columns(rows, "latency")
     candidates: Candidates = [(lambda values: np.full_like(latency_ms, values["host"]), {})]
     return "host", latency_ms * 1e-3, candidates, {"host": 5e-4}

@@ -198,10 +198,12 @@ def _write_streams(sink: _Events, instance: Instance, timeline: Timeline) -> Non
 def _instances_of_run(tables: tracks.Tables, window: Window) -> list[Instance]:
     """Every instance of the run, prefill first, with its passes in the window."""
     role_order = {"prefill": 0, "decode": 1, "colocated": 2}
-    role_indices: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
-    role_indices.sort(key=lambda name: (role_order.get(name[0], 9), name[1]))
+    instance_keys: list[tuple[str, int]] = (
+        tables["ranks"].select("role", "instance").unique().rows()
+    )
+    instance_keys.sort(key=lambda key: (role_order.get(key[0], 9), key[1]))
     return [Instance(*key, tracks.FIRST_INSTANCE + number, window.passes.get(key, []))
-            for number, key in enumerate(role_indices)]  # fmt: skip
+            for number, key in enumerate(instance_keys)]  # fmt: skip
 
 
 def _naming_events(

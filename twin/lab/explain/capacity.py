@@ -130,9 +130,11 @@ def search_steps(
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
     excess, shortfall = met_loads[-1].excess, max(-least_missed.excess, 0.0)
     gap_share = 0.0 if count_step else excess / max(excess + (shortfall or excess), TINY)
-    sure = [trial for trial in tried if trial.sure and trial.meets == (trial.load <= low_load)]
-    range_low = max((trial.load for trial in sure if trial.meets), default=low_load)
-    range_high = min((trial.load for trial in sure if not trial.meets), default=high_load)
+    sure_loads = [
+        trial for trial in tried if trial.sure and trial.meets == (trial.load <= low_load)
+    ]
+    range_low = max((trial.load for trial in sure_loads if trial.meets), default=low_load)
+    range_high = min((trial.load for trial in sure_loads if not trial.meets), default=high_load)
     best_load = low_load + (high_load - low_load) * gap_share
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
     has_more_seeds = len(met_loads[-1].shares) > _seed_count(long_run)  # seeds differ
@@ -249,10 +251,10 @@ def _needs_more_seeds(low: _Load, missed: _Load) -> bool:
 def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]:
     """Low and high load between which the mean share within the SLO falls to `share` with 95 %
     probability, from all longer runs. The odds of a miss are logistic in the log of the load."""
-    log_loads = np.log([tried.load for tried in loads])
-    n_runs = np.array([len(tried.shares) for tried in loads])
-    met_sums = np.array([sum(tried.shares) for tried in loads])
-    miss_shares = 1.0 - np.concatenate([tried.shares for tried in loads])
+    log_loads = np.log([trial.load for trial in loads])
+    n_runs = np.array([len(trial.shares) for trial in loads])
+    met_sums = np.array([sum(trial.shares) for trial in loads])
+    miss_shares = 1.0 - np.concatenate([trial.shares for trial in loads])
     dispersion = float(miss_shares @ miss_shares / miss_shares.sum())  # variance over mean
     log_grid = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
     steepness = np.geomspace(*FALLS, 25)[:, None, None]
@@ -265,41 +267,41 @@ def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]
 
 
 def _run_load(
-    s: Scenario, tried: _Load, variances: list[float], *, seeds: int = 0
+    s: Scenario, trial: _Load, variances: list[float], *, seeds: int = 0
 ) -> Generator[Scenario, Summary | None, int]:
     """Generator: runs a load until it is sure whether the SLO is met; returns the number of runs.
     seeds: exact number of seeds, 0 for as many as needed. variances: variance over seeds of the
     share within the SLO at each earlier load. Without an exact number this load's variance is
     averaged with them, because two seeds may agree by chance, and from three runs on is added."""
-    if tried.runs_of is not s:
-        tried.runs_of, tried.shares, tried.overloaded, tried.sure = s, [], 0, False
-    seeds_before, variance_now = len(tried.shares), 0.0
+    if trial.runs_of is not s:
+        trial.runs_of, trial.shares, trial.overloaded, trial.sure = s, [], 0, False
+    seeds_before, variance_now = len(trial.shares), 0.0
     most_seeds, is_exact = seeds or _seed_count(s), seeds > 0
     try:
-        scenario = with_load(s, tried.load)
+        scenario = with_load(s, trial.load)
     except SpecError:
-        tried.refused = tried.sure = True
+        trial.refused = trial.sure = True
         return 0
-    while len(tried.shares) < most_seeds and (is_exact or not tried.sure):
-        seed = OTHERS + len(tried.shares) if tried.shares else s.seed
+    while len(trial.shares) < most_seeds and (is_exact or not trial.sure):
+        seed = OTHERS + len(trial.shares) if trial.shares else s.seed
         summary = yield with_overrides(scenario, {"seed": seed})
         if summary is None:
-            tried.refused = tried.sure = True
-            return len(tried.shares) + 1 - seeds_before
-        tried.shares.append(share_met(summary))
-        tried.overloaded += summary.get("steady_state") == "overloaded"
-        seed_count = len(tried.shares)
+            trial.refused = trial.sure = True
+            return len(trial.shares) + 1 - seeds_before
+        trial.shares.append(share_met(summary))
+        trial.overloaded += summary.get("steady_state") == "overloaded"
+        seed_count = len(trial.shares)
         if seed_count < (2 if variances else min(FIRST, most_seeds)):
             continue
-        mean_share = sum(tried.shares) / seed_count
-        variance_now = sum((share - mean_share) ** 2 for share in tried.shares) / (seed_count - 1)
+        mean_share = sum(trial.shares) / seed_count
+        variance_now = sum((share - mean_share) ** 2 for share in trial.shares) / (seed_count - 1)
         pooled_variance = (sum(variances) + variance_now) / (len(variances) + 1)
         variance = variance_now if is_exact else pooled_variance
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
         least_variance = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
         margin = SURE * math.sqrt(max(variance, least_variance) / seed_count)
-        is_clear = not tried.overloaded and abs(tried.excess) > margin
-        tried.sure = tried.overloaded == seed_count or is_clear
-    if not is_exact and not tried.overloaded and seeds_before < 3 <= len(tried.shares):
+        is_clear = not trial.overloaded and abs(trial.excess) > margin
+        trial.sure = trial.overloaded == seed_count or is_clear
+    if not is_exact and not trial.overloaded and seeds_before < 3 <= len(trial.shares):
         variances.append(variance_now)
-    return len(tried.shares) - seeds_before
+    return len(trial.shares) - seeds_before

@@ -71,7 +71,8 @@ class Tested:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no further load is worth a run: met and missed rate are close, or it failed."""
+        """Whether no further load is worth a run: met and missed rate are close, the
+        missed one is far below what is expected, or it failed."""
         least_per_s = max(self.met_rate * CLOSE, LEAST * self.candidate.price.expected)
         return bool(self.failed) or self.missed_rate <= least_per_s
 

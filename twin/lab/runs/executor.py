@@ -228,22 +228,24 @@ class Runner:
     def _remove_ended_processes(self) -> None:
         """Remove processes that ended, and end their runs."""
         self._helpers = [process for process in self._helpers if process.poll() is None]
-        for owner, process in list(self._processes.items()):
+        for owner_name, process in list(self._processes.items()):
             exit_status = process.poll()
             if exit_status is None:
                 continue
             if process.hung:  # its runs are queued again; one that hangs twice fails
                 reason = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
-                for row in self._store.runs.running_rows([owner]):
+                for row in self._store.runs.running_rows([owner_name]):
                     if row.id in self._rerun:
                         self._store.runs.fail(row.id, row.owner, reason)
                     else:
                         self._rerun.add(row.id)
                         self._store.runs.release(row.id, row.owner)
-            del self._processes[owner]
+            del self._processes[owner_name]
             process.close_input()
             end_text = exit_text(exit_status)
-            ids = self._store.runs.end_runs(owner, f"its process ended unexpectedly ({end_text})")
+            ids = self._store.runs.end_runs(
+                owner_name, f"its process ended unexpectedly ({end_text})"
+            )
             self._stillborn = 0 if ids or exit_status == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S

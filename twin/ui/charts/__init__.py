@@ -166,8 +166,8 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     units_per_s, unit = base.time_unit(longest_s)
     row_names = list(rows)
     # A stage that takes no time at all would only be a word in the legend.
-    all_stages_s = (part for parts in rows.values() for part in parts)
-    stage_names = list(dict.fromkeys(stage for stage, stage_s in all_stages_s if stage_s > 0))
+    stage_pairs = (part for parts in rows.values() for part in parts)
+    stage_names = list(dict.fromkeys(stage for stage, stage_s in stage_pairs if stage_s > 0))
     fig = figure(height=96 + 44 * len(rows) + 14 * len(stage_names))  # the legend in one column
     for stage in stage_names:
         values_s = [dict(rows[name]).get(stage, 0.0) for name in row_names]

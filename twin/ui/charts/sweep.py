@@ -41,8 +41,8 @@ Series = Mapping[str, Sequence[SweepPoint]]  # by the second field's value; '' w
 
 def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = False) -> Chart:
     """Chart of the metric `key` over the swept field, one curve per value of the second field.
-    Hollow points miss the SLO; points marked x were not steady; lines mark the SLO and the knee,
-    from which on points miss it."""
+    Hollow points miss the SLO; points marked x were not steady; lines mark the SLO and each knee,
+    where points begin or cease to miss it."""
     all_points = [point for points in series.values() for point in points]
     known_values = [point.summary[key] for point in all_points if point.summary.get(key)]
     if not known_values and all(point.summary for point in all_points):

@@ -68,7 +68,7 @@ def _axis_place(error: float) -> float:
 
 
 def _add_points(fig: Any, rows: Rows) -> None:
-    """Add points of judged rows: hollow for rows that a fit helped, else filled; groups by
+    """Add points of judged rows: hollow for kinds of POINTS['helped'], else filled; groups by
     colour."""
     for index, group in enumerate(sorted({row["group"] for row in rows})):
         colour = theme.SERIES[index % len(theme.SERIES)]

@@ -103,9 +103,9 @@ def band_text(row: Mapping[str, Any]) -> str:
 
 def band_in_words(row: Mapping[str, Any]) -> str:
     """Sentence on the range (%) in which a row's error is expected; '' without such a range."""
-    if not (band_percent := band_text(row)):
+    if not (percent_text := band_text(row)):
         return ""
-    is_inside, ends_text, first_text = row["band"][2], band_percent.removeprefix("\u26a0 "), ""
+    is_inside, ends_text, first_text = row["band"][2], percent_text.removeprefix("\u26a0 "), ""
     if is_inside is not None:
         first_text = f"; its first error lies {'within' if is_inside else 'outside'}"
     return (

@@ -239,7 +239,7 @@ def download_makers(
 
 
 def file_stem(row: RunRow) -> str:
-    """Begin of a download's file name: the run's name and the first 8 characters of its id."""
+    """Beginning of a download's file name: the run's name and the first 8 characters of its id."""
     return f"{file_name(row.name, fallback='run')[:60]}-{row.id[:8]}"
 
 

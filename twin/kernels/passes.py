@@ -86,6 +86,9 @@ class EntryLibrary(JITCodeLibrary):
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
+                # The JIT's linker knows internal functions by name too: one of another entry, from
+                # disk, with other arguments since its optimisation, may have the same number.
+                function.name = f"internal.{function.name}"
         binding: Any = import_module("llvmlite.binding")  # it has no types
         tuning_options = binding.create_pipeline_tuning_options(speed_level=3)  # numba's own
         tuning_options.loop_vectorization, tuning_options.slp_vectorization = True, False

@@ -206,7 +206,7 @@ class Attainment:
         return factor
 
     def _batches_per_s(self, pool: Pool, rate: float) -> float:
-        """Batches/s that all prefill instances end at `rate` requests/s, rounded to two digits."""
+        """Batches/s that all prefill instances end at `rate` requests/s (taken to two digits)."""
         if rate >= FULL * self.max_rate:
             return self.max_rate / max(1.0, pool.budget / fmean(self.prompts.fresh.tolist()))
         if rate <= LEAST * self.max_rate:  # a prompt each
@@ -445,13 +445,13 @@ def attainment(priced: Priced) -> Attainment:
         bytes_per_s = hand_off_bytes_per_s(assembly.net, nic_price, seats, plane)
         token_s = TRANSFERS * token_bytes / costs.handed_bytes_per_s(bytes_per_s)
         token_s *= transfer_collision(assembly.net, seats, plane).mean
-        state_bytes = costs.state_bytes * decode.die_state
-        state_bytes += costs.shape.window * costs.window_bytes_per_token * decode.die_kv
-        state_bytes *= receivers
-        state_s = token_s * state_bytes / token_bytes
-        extra_s += nic_price.latency_s + state_s
+        fixed_bytes = costs.state_bytes * decode.die_state
+        fixed_bytes += costs.shape.window * costs.window_bytes_per_token * decode.die_kv
+        fixed_bytes *= receivers
+        fixed_s = token_s * fixed_bytes / token_bytes
+        extra_s += nic_price.latency_s + fixed_s
         if plane == assembly.net.scale_up_plane:
-            port_s = (state_s + token_s * traffic.input_tokens) / TRANSFERS
+            port_s = (fixed_s + token_s * traffic.input_tokens) / TRANSFERS
     draft_tokens, acceptance = deployment.decode.mtp_draft_tokens, costs.mtp_acceptance
     per_pass = tokens_per_iteration(draft_tokens, acceptance)
     answer_passes = max((float(priced.whole_answers.mean()) - 1.0) / per_pass, 1.0)

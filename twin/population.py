@@ -396,8 +396,10 @@ def full_chunk_iterations(p: Population) -> int:
     iterations = ENDLESS if p.prompt_delay == 0 else 0
     for first_rank in range(0, p.head.size, p.prompt_ranks):
         if p.head[first_rank] != NONE:
-            tokens = p.chunk_most * min(p.prompt_ranks, p.head.size - first_rank)
-            iterations = min(iterations, math.ceil(p.to_compute[p.head[first_rank]] / tokens) - 1)
+            chunk_tokens = p.chunk_most * min(p.prompt_ranks, p.head.size - first_rank)
+            iterations = min(
+                iterations, math.ceil(p.to_compute[p.head[first_rank]] / chunk_tokens) - 1
+            )
     return iterations
 
 

@@ -65,7 +65,7 @@ def assemble(
 def _assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """As `assemble`, with clocks reduced to meet a power cap."""
+    """What `assemble` returns, for the last four questions; under a power cap at capped clocks."""
     net = build_fabric(scenario.supernode, facts)
     mean_prompt, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
@@ -475,7 +475,7 @@ def _predict_rates(parts: Assembly, traffic: Traffic) -> Prediction:
 
 
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
-    """Seconds that an instance takes to compute one prompt token whose KV is not reused. role:
+    """Seconds that an instance saves by a prompt token whose KV is reused, before it is read. role:
     costs of the instance; input_tokens: mean tokens of a prompt."""
     is_prefill = role.pool.role == "prefill"
     expert_imbalance = parts.prefill_imbalance if is_prefill else parts.decode_imbalance

@@ -19,7 +19,7 @@ from twin.model.layer import PassLoad, collective_s, moe_stages_s
 from twin.model.mixed import mixed_iteration_s
 from twin.model.predict import EVEN
 from twin.model.record import dtype_of, numbers
-from twin.model.roofline import facts_of_stack, load_machine
+from twin.model.roofline import facts_of_stack, kernel_facts, load_machine
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, with_overrides
 
@@ -187,6 +187,13 @@ def test_experts_of_one_rank_have_the_kernel_of_their_model_weights_and_engine(
     weight_bytes = 3.0 * shape.hidden * shape.expert_intermediate * FORMATS[weights].weight_bytes
     read_s = weight_bytes / facts.si("chips.b200.hbm_bandwidth") / reads
     assert read_s <= x.weight < 1.05 * read_s  # the slowest die of eight is some 3 % slower
+
+
+def test_a_flag_that_acts_on_blackwell_changes_nothing_elsewhere(facts):
+    stacks = "vllm-0-24", "vllm-0-24-flashinfer-int4"
+    for chip, is_equal in (("h200", True), ("b200", False)):
+        plain, flagged = (kernel_facts(facts, stack, chip) for stack in stacks)
+        assert (plain == flagged) is is_equal
 
 
 def test_vllm_replays_graphs_for_short_prompts(facts):

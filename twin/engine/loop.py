@@ -146,8 +146,8 @@ def sample_stages(world: World, t1: float, used_share: float) -> None:
     due_clients = heap_count(world.loop.due_s, world.loop.size[0], t1)
     front_end_count = counts[w.ARRIVED] - counts[w.FRONTED] - counts[w.LEFT_EARLY] + due_clients
     window_row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last_row)
-    for is_steady in range(2 if t1 > settings.warmup_s else 1):
-        row = last_row if is_steady == 1 else window_row
+    for copy in range(2 if t1 > settings.warmup_s else 1):
+        row = last_row if copy == 1 else window_row
         windows[row, w.SAMPLES] += 1.0
         windows[row, w.IN_FRONT_END] += front_end_count
         windows[row, w.IN_ROUTER] += counts[w.FRONTED] + returned_count - left_router_count

@@ -50,14 +50,18 @@ def set_pool_clock(world: World, p: int, now_s: float) -> None:
 @kernel
 def cached_tokens(world: World, p: int, i: int, hbm_blocks: int) -> int:
     """Tokens of request i that instance p would not compute now: those of the first `hbm_blocks`
-    blocks, which its HBM has, and those that it would read from the memory pool."""
+    blocks, which its HBM has, and those that it would read from the memory table_row."""
     settings, request, hits = world.settings, world.request, hbm_blocks
     if settings.pool_enabled and world.prefill.pool_open[p]:
-        pool, turn_row = pool_row(world, p, i), turn_of(world, i)
+        table_row, turn_row = pool_row(world, p, i), turn_of(world, i)
         ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
-        hits = matched_blocks(world.pool, world.ssd, ssd_open, pool, request, turn_row, hbm_blocks)
+        hits = matched_blocks(
+            world.pool, world.ssd, ssd_open, table_row, request, turn_row, hbm_blocks
+        )
         if ssd_open and hits > hbm_blocks and not is_worth_reading(world, p, i, hits, hbm_blocks):
-            hits = matched_blocks(world.pool, world.ssd, False, pool, request, turn_row, hbm_blocks)
+            hits = matched_blocks(
+                world.pool, world.ssd, False, table_row, request, turn_row, hbm_blocks
+            )
         if hits > hbm_blocks and not is_worth_reading(world, p, i, hits, hbm_blocks):
             hits = hbm_blocks
     # The last token is always computed: its logits give the first answer token.
@@ -93,14 +97,14 @@ def count_reads(world: World, p: int, i: int, cached: int, hbm_blocks: int) -> i
     as read by prefill instance p from their memory servers. Blocks that only the SSD tier has are
     put into DRAM; returns their number."""
     streams = world.streams
-    last_block = -(-cached // world.settings.block_tokens)
+    end_block = -(-cached // world.settings.block_tokens)
     add_requested_blocks(
-        world.request, turn_of(world, i), last_block, hbm_blocks, streams.answers[p],
+        world.request, turn_of(world, i), end_block, hbm_blocks, streams.answers[p],
         streams.parts[p], streams.home[p], streams.requested[p],
     )  # fmt: skip
-    ssd_blocks = count_ssd_blocks(world, p, i, last_block, hbm_blocks)
+    ssd_blocks = count_ssd_blocks(world, p, i, end_block, hbm_blocks)
     if ssd_blocks > 0:
-        use_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), last_block)
+        use_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), end_block)
     return ssd_blocks
 
 

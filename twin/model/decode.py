@@ -308,7 +308,8 @@ def decode_hbm_bytes(p: DecodeCosts, requests: float, context: float, ranks: flo
 def decode_flops(p: DecodeCosts, requests: float, context: float) -> float:
     """FLOPs that all dies of an instance compute in one iteration. requests, context: requests of
     all ranks and their context tokens. Every layer, the LM head and the first drafting pass compute
-    all verified positions, later passes one per request; each drafting pass adds one LM head."""
+    all verified positions, later passes one per request; each drafting pass adds the LM head for
+    one token of each request."""
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     rank_dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products

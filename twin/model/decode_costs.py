@@ -225,7 +225,8 @@ def _layer_coefficients(
     in_turn: bool = False,
 ) -> c.LayerCosts:  # fmt: skip
     """Coefficients of a layer's operators with `query_tokens` tokens per request. attention, moe:
-    cores of the two streams; in_sequence: one stream; in_turn: microbatches share all cores."""
+    cores of the two streams; in_sequence: one stream; in_turn: microbatches take turns on
+    all cores."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_coefficients(x, traffic, moe)
     layer_costs = _attention_coefficients(x, query_tokens, attention)

@@ -44,8 +44,8 @@ def predict_at_load(
         stay_s = active / decode_at_load.requests_per_s
         stay_slope = (stay_s - last_stay_s) / (active - last_requests)
         last_requests, last_stay_s = active, stay_s
-        damping = max(1e-3, 1.0 - allowed_per_s * stay_slope)
-        next_requests = allowed_per_s * (stay_s - stay_slope * active) / damping
+        denominator = max(1e-3, 1.0 - allowed_per_s * stay_slope)
+        next_requests = allowed_per_s * (stay_s - stay_slope * active) / denominator
         # A step in the time (one request more on the fullest die) may point far off the line.
         active = min(max(next_requests, 0.5 * last_requests, fewest_requests), 2.0 * last_requests)
     return replace(full, fed=decode_at_load)

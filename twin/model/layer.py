@@ -199,7 +199,8 @@ def before_core_s(m: c.LayerCosts, tokens: float) -> float:
 
 @kernel
 def attention_s(m: c.LayerCosts, tokens: float, core: float) -> float:
-    """Seconds of a layer's attention for `tokens` of a rank; core: of its core after launch."""
+    """Seconds of a layer's attention for `tokens` of a rank; core: of its core,
+    launch not counted."""
     total_s = before_core_s(m, tokens) + m.core.fixed + core + collective_s(m.context, tokens)
     for index in range(len(m.after)):
         total_s += product_s(m.after[index], tokens)

@@ -39,10 +39,10 @@ def layer_stack_bytes(
     """Bytes of one die's weights. Up-projections, and with `output` the output projection, are
     split by heads over `tp` dies. layout: None: without experts; mtp: whether with the MTP module;
     vocabularies: 2: embedding and LM head, 1: one of them (first or last stage)."""
-    weight_bytes = FORMATS[f.linear].weight_bytes
+    bytes_per_weight = FORMATS[f.linear].weight_bytes
     split_weights = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
-    attention_bytes = s.attention_weights * weight_bytes
-    attention_bytes -= split_weights * weight_bytes * (1.0 - 1.0 / min(tp, s.heads))
+    attention_bytes = s.attention_weights * bytes_per_weight
+    attention_bytes -= split_weights * bytes_per_weight * (1.0 - 1.0 / min(tp, s.heads))
     experts_bytes = expert_bytes(s, f, layout) if layout else 0.0
     draft_layers = 1 if mtp else 0
     gate_bytes = s.hidden * s.routed_experts * FORMATS["bf16"].weight_bytes
@@ -53,11 +53,11 @@ def layer_stack_bytes(
         linear_attention_weights = s.linear_weights - output_weights * (
             1.0 - 1.0 / min(tp, s.heads)
         )
-        total_bytes += linear_attention_weights * weight_bytes * s.linear_layers
-    total_bytes += s.dense_layers * s.dense_weights * weight_bytes
+        total_bytes += linear_attention_weights * bytes_per_weight * s.linear_layers
+    total_bytes += s.dense_layers * s.dense_weights * bytes_per_weight
     total_bytes += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
     if mtp:
-        total_bytes += 2.0 * s.hidden * s.hidden * weight_bytes
+        total_bytes += 2.0 * s.hidden * s.hidden * bytes_per_weight
     return total_bytes
 
 

@@ -319,8 +319,8 @@ def mixed_mean_s(
 ) -> float:  # fmt: skip
     """Mean seconds of a colocated iteration over kinds of iterations (`prompts`: share, prompt
     tokens and query-key pairs of each rank). Mean seconds by operator are added to ops
-    f8[operators]. requests, context: requests and context tokens by rank; hot: load of hottest
-    die."""
+    f8[operators]. requests, context: requests and context tokens by rank; hot: load of the
+    hottest die by tokens."""
     mean_s = 0.0
     rank_lists = requests.tolist(), context.tolist()  # Python reads lists several times as fast
     for kind_share, chunk, pairs in prompts:
@@ -349,11 +349,12 @@ def _largest_prompt_loads(
     rate, bin_tokens = tokens / prompt, room / bin_count
     prompt_tokens = bin_tokens * (full_pieces * bin_count + last_bins)
     own_pairs = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
-    bins = np.where(last_bins < bin_count, last_bins, 0)  # what fills no group by itself
-    open_pairs = bin_tokens * bins * (full_pieces * room + 0.5 * bin_tokens * bins) / last_bins.size
+    rest_bins = np.where(last_bins < bin_count, last_bins, 0)  # what fills no group by itself
+    rest_pairs = bin_tokens * rest_bins * (full_pieces * room + 0.5 * bin_tokens * rest_bins)
+    rest_pairs /= last_bins.size
     chances = np.bincount(last_bins, minlength=bin_count)[:bin_count] / last_bins.size
-    pairs_by_bins = np.bincount(bins, open_pairs, bin_count).astype(np.float64)
-    sum_chances, sum_pairs = _poisson_sums(rate, chances, pairs_by_bins)
+    pairs_by_rest = np.bincount(rest_bins, rest_pairs, bin_count).astype(np.float64)
+    sum_chances, sum_pairs = _poisson_sums(rate, chances, pairs_by_rest)
     chances_below = math.exp(-rate * float(full_pieces.mean())) * np.cumsum(sum_chances)
     # Of what comes, before what met is put off.
     room_used = float((1.0 - chances_below).mean()) * room
@@ -363,7 +364,9 @@ def _largest_prompt_loads(
     quantiles = p_idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - p_idle) / (SLICES * POINTS)
     sum_index = np.searchsorted(largest_chances, quantiles)
     # Several rests of prompts fill one.
-    room_pairs = room * float(open_pairs.sum()) / max(bin_tokens * float(bins.mean()), bin_tokens)
+    room_pairs = (
+        room * float(rest_pairs.sum()) / max(bin_tokens * float(rest_bins.mean()), bin_tokens)
+    )
     top_pairs, is_full = np.append(sum_pairs, room_pairs)[sum_index], sum_index == bin_count
     filling = full_pieces + (last_bins == bin_count)
     if pieces := int(filling.max()):  # of those that fill a group: the farthest of all

@@ -72,7 +72,7 @@ def _result_bytes(x: ModelSplit) -> float:
 
 
 def _cached_bytes(x: ModelSplit) -> float:
-    """KV bytes of a token, mean layer, on all dies (or groups that split heads) of a context."""
+    """KV bytes of a token, mean layer, on all dies (or groups of them) that split a context."""
     head_share = x.whole.kv_width_of(x.heads) / x.whole.kv_width
     token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
     return x.context * x.heads * head_share * token_layer_bytes

@@ -336,7 +336,8 @@ def _predict_colocated(
         iterations += _prompt_wait(
             slots * min(group, ranks), iterations, fresh / group_room, traffic.spread
         )
-    joining, slots = slots * ranks / iterations, slots * decode_passes / iterations  # prompts
+    # Prompts an iteration, and answers of a rank.
+    joining, slots = slots * ranks / iterations, slots * decode_passes / iterations
     if joining * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited_by = "prompt tokens an iteration may prefill"
     iteration_tokens, pairs = joining * fresh, joining * traffic.fresh_pairs

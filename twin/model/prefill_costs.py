@@ -111,7 +111,7 @@ def _core_coefficients(x: Setting) -> c.PrefillCore:
 
 
 def _draft_works(x: Setting, draft_setting: Setting) -> list[o.Work]:
-    """Work of each operator of a drafter's layer in prefill. own: setting of that layer."""
+    """Work of each operator of a drafter's layer in prefill. draft_setting: of that layer."""
     shape, formats = draft_setting.shape, draft_setting.formats
     return [
         o.joining_product(shape, formats, x.drafter.joined),
@@ -232,7 +232,8 @@ def _moe_coefficients(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Tran
 
 
 def _demand(x: Setting, moe_layers: int, attention: _Attention) -> c.PrefillDemand:
-    """Bytes and FLOPs of a prefill batch, as coefficients; form: effect of parallel attention."""
+    """Bytes and FLOPs of a prefill batch, as coefficients. attention: effect of its parallel
+    layout."""
     s, f = x.shape, x.formats
     attention_works = [
         (o.prefill_down(s, f), 1.0),

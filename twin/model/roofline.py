@@ -270,16 +270,16 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     `operators` fact that each replaces. A stack names its `kernels` and the `month` of its release;
     a chip has facts of each library up to some months. The first facts of a month not before the
     stack's are used, and the latest (LATEST) if the stack names no month. A stack with a base has
-    the base's libraries, except for the operators of `of_chip`: these are the chip's own."""
+    the base's libraries, except for what `of_chip` names (chip.operator): that is the chip's."""
     entries = facts.group(f"stacks.{stack}")
     if "kernels" not in entries:
         if "base" not in entries:
             return {}
         base_facts = kernel_facts(facts, str(entries["base"].value), chip)
-        chip_operators = tuple(entries["of_chip"].value) if "of_chip" in entries else ()
+        of_chip = tuple(entries["of_chip"].value) if "of_chip" in entries else ()
         return {
             name: fact for name, fact in base_facts.items()
-            if not name.split(".operators.")[1].startswith(chip_operators)
+            if not name.removeprefix("chips.").replace(".operators", "", 1).startswith(of_chip)
         }  # fmt: skip
     month = str(entries["month"].value) if "month" in entries else LATEST
     kernel_table: dict[str, Fact] = {}

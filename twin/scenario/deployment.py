@@ -433,7 +433,7 @@ class Deployment(Section):
             "sglang-0-4": "SGLang on NVIDIA, 0.4.6, spring of 2025",
             "sglang-0-5-6": "SGLang on NVIDIA, 0.5.6 and 0.5.7, winter of 2026",
             "sglang-0-5": "SGLang on NVIDIA, 0.5.10 to 0.5.14",
-            "vllm-0-10": "vLLM on NVIDIA, 0.8 to 0.10, spring and summer of 2025",
+            "vllm-0-10": "vLLM on NVIDIA, 0.8 to 0.13, before it scheduled ahead",
             "vllm-0-24": "vLLM on NVIDIA, 0.24",
             "vllm-0-24-flashinfer-int4": "vLLM on Blackwell, 0.24, FlashInfer's INT4 experts",
             "tensorrt-llm-1-3": "TensorRT-LLM, 1.3",

@@ -116,7 +116,7 @@ def _add_missing_field(values: Fields, path: str, value: Any) -> None:
 
 def _drop_field(values: Any, keys: list[str]) -> None:
     """Remove a field from nested values. keys: its path, divided at the dots; in a list, whose
-    part ends with [], the field is removed from every row."""
+    key ends with [], the field is removed from every row."""
     first_key, *other_keys = keys
     name = first_key.removesuffix("[]")
     if not other_keys:

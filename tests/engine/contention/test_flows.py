@@ -192,7 +192,7 @@ def test_recent_answers_are_remembered_and_the_oldest_forgotten():
     known, numbers = {}, []
 
     def squared(n):
-        return cached_answer(known, n, lambda: numbers.append(n) or n * n, most=2)
+        return cached_answer(known, n, lambda: numbers.append(n) or n * n, max_answers=2)
 
     assert [squared(n) for n in (1, 2, 2, 1, 3, 3, 1)] == [1, 4, 4, 1, 9, 9, 1]
     assert numbers == [1, 2, 3, 1]

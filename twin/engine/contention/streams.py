@@ -108,15 +108,16 @@ def update_rates(world: World, now_s: float) -> None:
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     stream_rates, flow_of_stream = streams.rate, streams.flow
-    full_rate, flow_levels, is_active = flows.alone, flows.level, flows.active
+    alone_bytes_per_s, flow_levels, is_active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
     for index in range(streams.count[0]):
         stream = streams.busy[index]
         if left_bytes[stream] <= 0.0 or since_s[stream] > now_s:
             continue
         flow = flow_of_stream[stream]
-        bytes_per_s = full_rate[flow] * flow_levels[flow] if is_active[flow] else 0.0
-        if full_rate[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
+        bytes_per_s = alone_bytes_per_s[flow] * flow_levels[flow] if is_active[flow] else 0.0
+        # The pool is out of reach: what was requested still comes.
+        if alone_bytes_per_s[flow] >= ABSENT:
             bytes_per_s = stream_rates[stream]
             if bytes_per_s <= 0.0:
                 left_bytes[stream] = 0.0

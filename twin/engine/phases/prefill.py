@@ -249,10 +249,10 @@ def max_chunk_tokens(world: World, p: int, tokens_before: int) -> int:
     if settings.chunk_evening <= 0.0:
         return settings.chunk_tokens
     s_per_token, s_per_pair = world.prefill.s_per_token[p], world.prefill.s_per_pair[p]
-    chunk_tokens = physics.next_piece(
+    next_tokens = physics.next_piece(
         settings.chunk_tokens, settings.chunk_evening, s_per_token, s_per_pair, tokens_before
     )
-    return max(1, int(chunk_tokens))
+    return max(1, int(next_tokens))
 
 
 @kernel

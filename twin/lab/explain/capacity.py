@@ -130,11 +130,9 @@ def search_steps(
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
     excess, shortfall = met_loads[-1].excess, max(-least_missed.excess, 0.0)
     gap_share = 0.0 if count_step else excess / max(excess + (shortfall or excess), TINY)
-    sure_loads = [
-        trial for trial in tried if trial.sure and trial.meets == (trial.load <= low_load)
-    ]
-    range_low = max((trial.load for trial in sure_loads if trial.meets), default=low_load)
-    range_high = min((trial.load for trial in sure_loads if not trial.meets), default=high_load)
+    settled = [trial for trial in tried if trial.sure and trial.meets == (trial.load <= low_load)]
+    range_low = max((trial.load for trial in settled if trial.meets), default=low_load)
+    range_high = min((trial.load for trial in settled if not trial.meets), default=high_load)
     best_load = low_load + (high_load - low_load) * gap_share
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
     has_more_seeds = len(met_loads[-1].shares) > _seed_count(long_run)  # seeds differ

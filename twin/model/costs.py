@@ -301,12 +301,10 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     if role != "prefill" and (arriving_bytes := arriving_expert_bytes(setting, at.experts)):
         kv_tokens = int(kv_tokens - arriving_bytes / ((token_bytes - spared_bytes) * die_kv))
     route, gather = setting.route, setting.groups.get("heads", setting.gather)
-    other_groups = {name: group for name, group in setting.groups.items() if name != "heads"}
-    moved_bytes = [
-        parallel.received_bytes(pool, name, setting.model_split) for name in other_groups
-    ]
+    exchanges = {name: group for name, group in setting.groups.items() if name != "heads"}
+    moved_bytes = [parallel.received_bytes(pool, name, setting.model_split) for name in exchanges]
     all_moved, sent_bytes = math.fsum(moved_bytes), setting.exchange_bytes * setting.layer_ratio
-    off_node_shares = [group.off_node * group.slow_between for group in other_groups.values()]
+    off_node_shares = [group.off_node * group.slow_between for group in exchanges.values()]
     dies_per_node = _dies_per_node(net, dies)
     return RoleCosts(
         pool=pool,

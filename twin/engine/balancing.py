@@ -171,9 +171,9 @@ class Balance:
     def _hot_factors(self, group: Group, chances: np.ndarray) -> np.ndarray:
         """Load of the hottest die divided by the mean, by tokens of a batch: f8[points], as in the
         table of the set-up; if that table has a row for nodes, their factors follow (f8[2 *
-        points]). chances f8[layers, experts]: probability that a token selects an expert. Every
-        EVERY-th point is computed, as a ratio to the table, and others are interpolated, so that
-        without a change the result equals the table bit for bit."""
+        points]). chances f8[layers, experts]: probability that a token selects an expert. The
+        ratio of a factor to the table's is computed at every EVERY-th point, interpolated between
+        them, and multiplied by the table: chances that did not change give the table itself."""
         setup, is_prefill = self.setup, group.role == "prefill"
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
         routing_args = (

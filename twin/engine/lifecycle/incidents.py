@@ -213,7 +213,8 @@ class Incidents:
             self._begin_recovery(k, t_s)
 
     def _remove_requests(self, k: int, t_s: float) -> int:
-        """Close instance k to the router; send back requests that cannot stay, returns how many."""
+        """Close instance k to new requests, and send those that its failure or the recovery policy
+        forces out back to the router; returns how many. t_s: now."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         world, rank_rows = self.machine.world, self.machine.rank_rows(k)
         count_before = phase.sent_back_count(world)

@@ -50,8 +50,9 @@ class Read:
 def read_costs(
     s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> list[Read]:
-    """Seconds and rates of reading cached KV into the first instance: one Read for DRAM over each
-    plane, first the scenario's, and one for SSD, if any; empty without a memory pool or prefill.
+    """Costs of reading one prompt's cached KV into the first instance: a Read for DRAM over each
+    plane, the scenario's plane first, then one for SSD if there is one. Empty without a memory pool
+    or without prefill.
     trace, counts: the trace and the expert counts that the scenario names, if any."""
     if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
         return []

@@ -317,7 +317,7 @@ class _SpanBuilder:
     def span(self, unit_index: int, begin_s: float, end_s: float) -> Span:
         """Span in which the supernodes of the unit with this index serve, with its scenario."""
         unit, traffic = self.layout.units[unit_index], self.layout.traffic
-        base, fields = self.layout.kinds[unit.kind], traffic.model_dump(mode="json")
+        base_scenario, fields = self.layout.kinds[unit.kind], traffic.model_dump(mode="json")
         tenants = fields["tenants"]
         overrides = {name: fields[name] for name in OF_TRAFFIC} | {
             "seed": unit.seed, "horizon_s": end_s - begin_s,
@@ -326,17 +326,19 @@ class _SpanBuilder:
             "tenants": tenants if unit.tenants is None else [tenants[k] for k in unit.tenants],
             "workload": fields["workload"] | self._workload_fields(unit_index, begin_s, end_s),
         }  # fmt: skip
-        if begin_s and base.faults:
-            faults = (row.model_dump(mode="json") for row in base.faults if row.at_s >= begin_s)
+        if begin_s and base_scenario.faults:
+            faults = (
+                row.model_dump(mode="json") for row in base_scenario.faults if row.at_s >= begin_s
+            )
             overrides["faults"] = [row | {"at_s": row["at_s"] - begin_s} for row in faults]
-        scenario = with_overrides(base, overrides)
-        if scenario != base:  # its name follows from its contents, so that equal ones stay equal
-            name_parts = [base.name[:70], f"{scenario.workload.rate_req_per_s:.4g} req/s"]
+        scenario = with_overrides(base_scenario, overrides)
+        if scenario != base_scenario:  # its name follows from its contents: equal ones stay equal
+            name_parts = [base_scenario.name[:70], f"{scenario.workload.rate_req_per_s:.4g} req/s"]
             if (begin_s, end_s) != (0.0, traffic.horizon_s):
                 name_parts.append(f"{begin_s:g} to {end_s:g} s")
             elif scenario.workload.profile.pieces:
                 name_parts.append("a share that changes")
-            name_parts += [f"seed {scenario.seed}"] if scenario.seed != base.seed else []
+            name_parts += [f"seed {scenario.seed}"] if scenario.seed != base_scenario.seed else []
             scenario = scenario.model_copy(update={"name": " · ".join(name_parts)})
         return Span(unit_index, begin_s, end_s, scenario)
 

@@ -271,9 +271,10 @@ def _first_gain(runs: Runs, s: Scenario, options: Sequence[Option]) -> tuple[Opt
 
 
 def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
-    """Confirmed causes in the order to act on, equal kinds by falling score. A fault or the demand
-    comes first if removable causes have no score near its own (OUTRANKS); else a fault ranks among
-    them and the demand after them. Causes without a suggestion come last."""
+    """Confirmed causes, the first to act on first. Causes with a suggestion are ordered by falling
+    score. A fault comes before them if its score is at least OUTRANKS times their best, and is
+    ordered among them otherwise. The demand comes after them if their best is at least OUTRANKS
+    times its score, and before them otherwise. Causes without a suggestion come last."""
     removable_causes = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
     best_score = max((m.score for m in removable_causes), default=0.0)
 

@@ -80,9 +80,9 @@ def _doubling_counts(limit: int) -> list[int]:
 
 
 def _propose_split(v: View, prefills: Iterable[int]) -> Changes:
-    """Propose each number of prefill instances in `prefills`, with all other NPUs for the present
-    number of decode instances. A number that leaves the NPUs of a decode instance as they are is
-    not proposed."""
+    """Propose each number of prefill instances in `prefills`, with all other NPUs for the decode
+    instances, whose number stays. A number with which each of them would have as many NPUs as now
+    is not proposed."""
     (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
         decode_npus = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // count

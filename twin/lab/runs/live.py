@@ -220,14 +220,14 @@ class Answering:
     def _continue_search(self) -> None:
         """Run the next simulation of the newest search; one that a question stops is repeated."""
         run = next(reversed(self._searches))
-        search, trial, state, capacity_key = self._searches[run]
+        search, trial_scenario, state, capacity_key = self._searches[run]
         if capacity_key in self._found:  # that of another visitor has found it
             self._end_search(run)
             return
 
         summary = None
         try:  # until a question waits or the run is dropped
-            summary = self._engine.simulate(trial, self._facts, progress=lambda *_: (
+            summary = self._engine.simulate(trial_scenario, self._facts, progress=lambda *_: (
                 self._waiting.empty() and run not in self._dropped)).summary  # fmt: skip
         except self._engine.Cancelled:
             if run in self._dropped:

@@ -20,14 +20,8 @@ from twin.model.shape import ModelError
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
 NO_EFFICIENCY = ("exchange", "collective", "eager")  # of a chip's tables: networks, and its host
 PLAIN = "plain"  # the machine's own figures, no stack's
-ABOUT = (
-    "base",
-    "release",
-    "family",
-    "kernels",
-    "of_chip",
-    "month",
-)  # of a stack, besides its figures
+# Facts about a stack that are none of its figures.
+ABOUT = ("base", "release", "family", "kernels", "of_chip", "month")
 # Figures of an Efficiency by their names in a chip's tables, and what is a text there.
 TEXTS = ("peak", "serves")
 FIGURES = {n: n for n in ("compute", "bandwidth", "tile_small", "tile_large", "power", "edge")}

@@ -2,11 +2,14 @@
 
 import os
 import random
+import shutil
 import sqlite3
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
@@ -107,6 +110,7 @@ def test_the_procfile_does_not_serve_whoever_names_it():
     """Without a name of its own, a server would answer a foreign name that leads to it. With one it
     serves: ui/test_login.py."""
     command = (ROOT / "Procfile").read_text("utf-8").removeprefix("web:").strip()
+    assert shutil.which(command.split()[0], path=str(Path(sys.executable).parent))
     unnamed = {k: v for k, v in os.environ.items() if k != "TWIN_PUBLIC_HOST"}
     end = subprocess.run(
         ["/bin/sh", "-c", command],

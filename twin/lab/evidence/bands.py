@@ -88,9 +88,9 @@ def tree_leaf(quantity: str, scenario: Scenario, stack: str) -> Levels:
     """Levels that group errors: (quantity, chip, stack, 'colocated' or 'apart', range of decode
     batches, 0 for other quantities)."""
     mode = "colocated" if scenario.deployment.mode == "colocated" else "apart"
-    exponent = batch_range(scenario.deployment.decode.batch_per_npu) if quantity == DECODE else 0
+    batch_code = batch_range(scenario.deployment.decode.batch_per_npu) if quantity == DECODE else 0
     chip = chip_of(scenario, "prefill" if quantity in ("prefill", "ttft") else "decode")
-    return quantity, chip, stack, mode, exponent
+    return quantity, chip, stack, mode, batch_code
 
 
 def batch_range(batch: float) -> int:
@@ -189,9 +189,9 @@ class Bands:
         firsts = np.array([error.first for error in unseen], float) / row_scales[: len(unseen)]
         self._numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
         self._codes = _branch_numbers([error.levels for error in self.errors], self._numbers)
-        shared = sum((level[:, None] == level).astype(int) for level in self._codes.T)  # by pair
-        self._variogram = _variogram(self._codes[: len(unseen)], firsts, shared)
-        covariance = self._variogram[0] - self._variogram[shared]
+        shared_levels = sum((codes[:, None] == codes).astype(int) for codes in self._codes.T)
+        self._variogram = _variogram(self._codes[: len(unseen)], firsts, shared_levels)
+        covariance = self._variogram[0] - self._variogram[shared_levels]
         np.fill_diagonal(covariance, self._variogram[0])
         inverse_covariance = np.linalg.inv(covariance + 1e-9 * np.eye(len(todays)))
         self._weight = inverse_covariance.sum(axis=1)
@@ -209,7 +209,10 @@ class Bands:
     def band(self, levels: Levels) -> Band:
         """Band in which a figure's error is expected; levels: of the figure, as `tree_leaf` returns
         them. A stack without rows gets the band of all other systems."""
-        leaf_codes = [ids.get(levels[: depth + 1], -1) for depth, ids in enumerate(self._numbers)]
+        leaf_codes = [
+            branch_ids.get(levels[: depth + 1], -1)
+            for depth, branch_ids in enumerate(self._numbers)
+        ]
         shared_levels = (self._codes == leaf_codes).sum(axis=1)
         covariance = self._variogram[0] - self._variogram[shared_levels]
         centre = self._mean + float(covariance @ self._pull)
@@ -218,13 +221,13 @@ class Bands:
         variance = float(self._variogram[0] - explained_variance + weight_gap**2 / self._weight_sum)
         residuals = self._apart[self._codes[: len(self._apart), STACK - 1] == leaf_codes[STACK - 1]]
         prior_factor = self._priors.get(levels[0], max(self._priors.values()))
-        freedom = PRIOR + len(residuals)
-        variance_factor = (PRIOR * prior_factor + float(residuals @ residuals)) / freedom
-        scale = self._error_scale(levels[0])
-        spread = scale * math.sqrt(max(variance, 0.0) * variance_factor)
+        degrees_of_freedom = PRIOR + len(residuals)
+        variance_factor = (PRIOR * prior_factor + float(residuals @ residuals)) / degrees_of_freedom
+        error_scale = self._error_scale(levels[0])
+        spread = error_scale * math.sqrt(max(variance, 0.0) * variance_factor)
         if 0 < len(residuals) < PRIOR:  # of so few rows none makes a stack less known than none
             spread = min(spread, self.band((levels[0], *[None] * (len(LEVELS) - 1))).spread)
-        return Band(scale * centre, max(spread, DIGITS), freedom, len(residuals))
+        return Band(error_scale * centre, max(spread, DIGITS), degrees_of_freedom, len(residuals))
 
     def _error_scale(self, quantity: Hashable) -> float:
         """Root mean square error of a quantity; the worst quantity's, if it has no first errors."""
@@ -239,7 +242,7 @@ def _variance_factors(
     rows are left out; {None: 1} with one system and source. projection: f8[rows, rows]; todays,
     firsts: scaled errors. (Dubrule; by groups: Barber et al., Annals of statistics 49, 2021)"""
     residuals = projection @ todays
-    deviations_by_key: dict[Hashable, list[float]] = {}
+    deviations_by_quantity: dict[Hashable, list[float]] = {}
     for group_of in (by_system, by_source):
         rows_by_group: dict[str, list[int]] = {}
         for row, error in enumerate(errors):
@@ -247,19 +250,23 @@ def _variance_factors(
         # No other is there to predict it. (The projection is singular for all rows alone.)
         if len(rows_by_group) == 1:
             continue
-        for indices in map(np.array, rows_by_group.values()):
-            block_inverse = np.linalg.inv(projection[np.ix_(indices, indices)])
-            predicted = todays[indices] - block_inverse @ residuals[indices]
+        for group_rows in map(np.array, rows_by_group.values()):
+            block_inverse = np.linalg.inv(projection[np.ix_(group_rows, group_rows)])
+            predicted_errors = todays[group_rows] - block_inverse @ residuals[group_rows]
             spreads = np.sqrt(np.maximum(np.diag(block_inverse), 1e-12))
-            for i, row in enumerate(indices[indices < len(firsts)]):  # those come first in a group
-                deviation = abs(firsts[row] - predicted[i]) / spreads[i]
-                for key in (None, errors[row].levels[0]):
-                    deviations_by_key.setdefault(key, []).append(deviation)
+            # Rows with a first error come first in a group.
+            for position, row in enumerate(group_rows[group_rows < len(firsts)]):
+                deviation = abs(firsts[row] - predicted_errors[position]) / spreads[position]
+                for quantity in (None, errors[row].levels[0]):
+                    deviations_by_quantity.setdefault(quantity, []).append(deviation)
     t_quantile = student_t(0.5 + 0.5 * MOST, PRIOR)
     return {
-        key: max((float(np.quantile(values, MOST, method="higher")) / t_quantile) ** 2, DIGITS)
-        for key, values in deviations_by_key.items()
-        if key is None or len(values) >= 2 * PRIOR  # each row once without its system, its source
+        quantity: max(
+            (float(np.quantile(deviations, MOST, method="higher")) / t_quantile) ** 2, DIGITS
+        )
+        for quantity, deviations in deviations_by_quantity.items()
+        # Each row is there once without its system, and once without its source.
+        if quantity is None or len(deviations) >= 2 * PRIOR
     } or {None: 1.0}
 
 
@@ -276,8 +283,13 @@ def _error_scales(first_errors: Sequence[Error]) -> dict[Hashable, float]:
     }
     row_counts = [sum(map(len, by_system.values())) for by_system in error_squares.values()]
     square_counts = list(zip(mean_squares.values(), row_counts, strict=True))
-    worst_square = max([m for m, n in square_counts if n >= PRIOR] or mean_squares.values())
-    scales = (math.sqrt((n * m + PRIOR * worst_square) / (n + PRIOR)) for m, n in square_counts)
+    worst_square = max(
+        [square for square, rows in square_counts if rows >= PRIOR] or mean_squares.values()
+    )
+    scales = (
+        math.sqrt((rows * square + PRIOR * worst_square) / (rows + PRIOR))
+        for square, rows in square_counts
+    )
     return dict(zip(mean_squares, (max(scale, DIGITS) for scale in scales), strict=True))
 
 
@@ -296,17 +308,17 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, shared_levels: NDArray[n
     over pairs of branches, so that many rows of one stack count once. codes: branch numbers;
     shared_levels: number of shared levels, i[rows, rows]."""
     rows, other_rows = np.triu_indices(len(errors), 1)
-    depths = shared_levels[rows, other_rows]
+    pair_depths = shared_levels[rows, other_rows]
     roots_of_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
     half_variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
-        is_here = depths == depth
-        if is_here.any():
+        at_depth = pair_depths == depth
+        if at_depth.any():
             level = min(len(LEVELS), max(depth + 1, STACK)) - 1
-            branch, other_branch = codes[rows[is_here], level], codes[other_rows[is_here], level]
+            branch, other_branch = codes[rows[at_depth], level], codes[other_rows[at_depth], level]
             pair = np.minimum(branch, other_branch) * len(errors) + np.maximum(branch, other_branch)
             counts = np.bincount(pair)
-            roots = np.bincount(pair, roots_of_gaps[is_here])[counts > 0] / counts[counts > 0]
+            roots = np.bincount(pair, roots_of_gaps[at_depth])[counts > 0] / counts[counts > 0]
             # One far-off system decides less (Cressie & Hawkins, Math. Geology 12, 1980).
             half_variances[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
     if np.isnan(half_variances).all():
@@ -332,7 +344,11 @@ def bands_without(
         other_errors = [error for error in errors if group_of(error) != group]
         if any(error.first is not None for error in other_errors):
             tree = Bands(other_errors)
-            bands |= {row: tree.band(leaf) for row, (key, leaf) in leaves.items() if key == group}
+            bands |= {
+                row: tree.band(leaf)
+                for row, (row_group, leaf) in leaves.items()
+                if row_group == group
+            }
     return bands
 
 
@@ -405,12 +421,12 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     for row in load_published():
         if row.id not in bands:
             continue
-        low_log, high_log = bands[row.id].ends()
+        low_end_log, high_end_log = bands[row.id].ends()
         if log_speed(row, 1.0) < 0.0:
-            low_log, high_log = -high_log, -low_log
+            low_end_log, high_end_log = -high_end_log, -low_end_log
         answer = None if row.at_most else first_answers.get(row.id)
         is_inside = None if answer is None else bands[row.id].holds(log_speed(row, answer.error))
-        ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), is_inside)
+        ends_by_row[row.id] = (math.expm1(low_end_log), math.expm1(high_end_log), is_inside)
     return ends_by_row
 
 
@@ -444,7 +460,7 @@ def ratio_error_and_pairs(errors: Sequence[Error], levels: Levels, model: str) -
     """(error, pairs): a share MOST of recorded ratios of two deployments of one stack is off by at
     most this error (a logarithm); number of pairs of rows of this machine, stack, mode and model;
     (inf, 0) without any pair. Each branch counts once, all other systems together as PRIOR rows."""
-    unseen_errors = [entry for entry in errors if entry.first is not None]
+    unseen_errors = [error for error in errors if error.first is not None]
     errors_by_branch: dict[tuple[Hashable, ...], list[float]] = {}
     rows_by_branch: dict[tuple[Hashable, ...], int] = {}
     for position, error in enumerate(unseen_errors):
@@ -460,16 +476,18 @@ def ratio_error_and_pairs(errors: Sequence[Error], levels: Levels, model: str) -
                 )
         rows_by_branch[branch] = rows_by_branch.get(branch, 0) + 1
     stack_and_model = (*levels[1 : STACK + 1], model)
-    ratio_errors, weights, pair_count = [], [], 0
+    ratio_errors, error_weights, pair_count = [], [], 0
     for branch, branch_errors in errors_by_branch.items():
-        is_same = branch[: len(stack_and_model)] == stack_and_model
-        pair_count += len(branch_errors) * is_same
-        branch_weight = rows_by_branch[branch] if is_same else PRIOR / max(1, len(errors_by_branch))
+        is_same_stack = branch[: len(stack_and_model)] == stack_and_model
+        pair_count += len(branch_errors) * is_same_stack
+        branch_weight = (
+            rows_by_branch[branch] if is_same_stack else PRIOR / max(1, len(errors_by_branch))
+        )
         ratio_errors += branch_errors
-        weights += [branch_weight / len(branch_errors)] * len(branch_errors)
+        error_weights += [branch_weight / len(branch_errors)] * len(branch_errors)
     if not ratio_errors:
         return math.inf, 0
-    sorted_indices = np.argsort(ratio_errors)
-    weight_sums = np.cumsum(np.array(weights)[sorted_indices])
+    ascending = np.argsort(ratio_errors)
+    weight_sums = np.cumsum(np.array(error_weights)[ascending])
     quantile_index = int(np.searchsorted(weight_sums, MOST * weight_sums[-1]))
-    return max(float(np.array(ratio_errors)[sorted_indices][quantile_index]), DIGITS), pair_count
+    return max(float(np.array(ratio_errors)[ascending][quantile_index]), DIGITS), pair_count

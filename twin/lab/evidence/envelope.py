@@ -78,7 +78,7 @@ class AspectRange:
         """Whether a number is within the range of published rows, or a name among their names."""
         if isinstance(value, str):
             return value in self.values
-        numbers = [end for end in self.values if not isinstance(end, str)]
+        numbers = [number for number in self.values if not isinstance(number, str)]
         return bool(numbers) and numbers[0] <= value <= numbers[-1]
 
 
@@ -183,8 +183,8 @@ def configurations(rows: Sequence[Row]) -> Iterator[Configuration]:
         pool = POOL_OF.get(row.measure.split(".")[0], "")
         yield Configuration(row.id, pool, scenario_of(row.scenario), row.args)
         if row.against is not None:
-            other_args = {"hit_share": row.args.get("against_hit_share", 0.0)}
-            yield Configuration(row.id, pool, scenario_of(row.against), other_args)
+            against_args = {"hit_share": row.args.get("against_hit_share", 0.0)}
+            yield Configuration(row.id, pool, scenario_of(row.against), against_args)
 
 
 @lru_cache(maxsize=1)
@@ -202,15 +202,19 @@ def aspect_ranges(
         return list(_published_ranges(facts, chip))
     if chip:
         configurations = [
-            c for c in configurations if _pool_chip(c, facts) == chip
+            config for config in configurations if _pool_chip(config, facts) == chip
         ] or configurations
     ranges = []
     for aspect in ASPECTS:
-        pairs = [(c.row, aspect.value_of(c, facts)) for c in configurations if _applies(aspect, c)]
-        readings = [(row, value) for row, value in pairs if value is not None]
-        values = sorted({value for _, value in readings}, key=lambda v: (isinstance(v, str), v))
+        row_values = [
+            (config.row, aspect.value_of(config, facts))
+            for config in configurations
+            if _applies(aspect, config)
+        ]
+        known_values = [(row, value) for row, value in row_values if value is not None]
+        values = sorted({value for _, value in known_values}, key=lambda v: (isinstance(v, str), v))
         if values:
-            ranges.append(AspectRange(aspect, tuple(values), len({row for row, _ in readings})))
+            ranges.append(AspectRange(aspect, tuple(values), len({row for row, _ in known_values})))
     return ranges
 
 
@@ -237,7 +241,7 @@ def outside_evidence(
 ) -> list[str]:
     """A sentence for each aspect in which a scenario lies outside the ranges of `known` rows (None:
     the published ones). Raises FactError."""
-    configs, known = known, _published_configurations() if known is None else known
+    given, known = known, _published_configurations() if known is None else known
     chips = {pool.chip for pool in pools_by_role(scenario).values()} | {scenario.supernode.chip}
     if unknown_chips := sorted(chips - {*facts.names("chips")}):
         raise FactError(f"no chip is named {unknown_chips[0]}: add it to data/chips")
@@ -245,7 +249,9 @@ def outside_evidence(
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        chip_configs = [c for c in known if _pool_chip(c, facts) == chip_of(scenario, "decode")]
+        chip_configs = [
+            config for config in known if _pool_chip(config, facts) == chip_of(scenario, "decode")
+        ]
         if all(config.scenario.deployment.mode != "colocated" for config in chip_configs):
             remarks.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
@@ -255,7 +261,7 @@ def outside_evidence(
     for role in roles:
         roles_by_chip.setdefault(chip_of(scenario, role), []).append(role)
     for chip, chip_roles in roles_by_chip.items():
-        for span in aspect_ranges(facts, configs, chip):  # None: published rows, whose are stored
+        for span in aspect_ranges(facts, given, chip):  # None: published rows, whose are stored
             pool = span.aspect.pool
             if pool and pool not in chip_roles:
                 continue
@@ -264,8 +270,13 @@ def outside_evidence(
             )
             if aspect_value is not None and not span.holds(aspect_value):
                 unit = f" {span.aspect.unit}" if span.aspect.unit else ""
-                shown, limits = span.aspect.value_text(aspect_value, facts), span.text(facts)
-                remarks.append(f"{span.aspect.title}: {shown}{unit}; published rows have {limits}.")
+                value_text, range_text = (
+                    span.aspect.value_text(aspect_value, facts),
+                    span.text(facts),
+                )
+                remarks.append(
+                    f"{span.aspect.title}: {value_text}{unit}; published rows have {range_text}."
+                )
     for has_feature, sentence in UNCOMMON:
         if has_feature(scenario) and not any(has_feature(config.scenario) for config in known):
             remarks.append(f"No published row {sentence}.")
@@ -285,7 +296,9 @@ UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
 def _traffic_remarks(s: Scenario, configurations: Sequence[Configuration]) -> Iterator[str]:
     """Sentences on features of a scenario's traffic that no published row has."""
     lengths_vary = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
-    if lengths_vary and all(row.scenario.workload.lengths == "fixed" for row in configurations):
+    if lengths_vary and all(
+        config.scenario.workload.lengths == "fixed" for config in configurations
+    ):
         yield "Lengths vary from request to request; in every published row they are all alike."
     if s.workload.prefix == "sessions" or s.workload.arrivals == "trace":
         yield (

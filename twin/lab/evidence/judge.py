@@ -76,14 +76,15 @@ def answer_row(row: Row, facts: Facts) -> float:
     row_facts = facts.replaced(row.facts)
     if row.family not in MEASURES:
         raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
-    name_parts = row.measure.split(".")[1:]
+    measure_parts = row.measure.split(".")[1:]
     compute = MEASURES[row.family]
-    answer = compute(name_parts, MeasureInput(scenario_of(row.scenario), row_facts, row.args))
+    figure = compute(measure_parts, MeasureInput(scenario_of(row.scenario), row_facts, row.args))
     if row.against is not None:
-        other_args = {name.removeprefix("against_"): value for name, value in row.args.items()
+        against_args = {name.removeprefix("against_"): value for name, value in row.args.items()
                  if name.startswith("against_")}  # fmt: skip
-        answer /= compute(name_parts, MeasureInput(scenario_of(row.against), row_facts, other_args))
-    return float(answer) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
+        against = MeasureInput(scenario_of(row.against), row_facts, against_args)
+        figure /= compute(measure_parts, against)
+    return float(figure) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
 
 
 # --- Measures: (parts of its name after the family, what it reads) -> SI value -----------------
@@ -97,15 +98,15 @@ def _decode_figure(parts: Sequence[str], case: MeasureInput) -> float:
     prediction = case.steady_state
     decode, traffic = prediction.decode, full_traffic(case.scenario, case.facts)
     if "requests" in case.args:  # on an instance: fewer than it has slots
-        role, imbalance = prediction.costs.decode_role, case.assembly.decode_imbalance.table
-        assert role is not None
-        rank_requests = float(case.args["requests"]) / role.ranks
+        decode_role, imbalance = prediction.costs.decode_role, case.assembly.decode_imbalance.table
+        assert decode_role is not None
+        rank_requests = float(case.args["requests"]) / decode_role.ranks
         decode = predict_decode(prediction.costs, traffic, imbalance, rank_requests, "clients")
     assert decode is not None
     layers = prediction.costs.shape.layers
     if parts[0] == "profile":
         seconds_by_operator = alone.profile_of_mean_die(prediction, traffic, case.facts)
-        return math.fsum(seconds_by_operator[name] for name in parts[1].split("+")) / layers
+        return math.fsum(seconds_by_operator[operator] for operator in parts[1].split("+")) / layers
     if parts[0] == "layer":
         operator_names = parts[1].split("+") if len(parts) > 1 else LAYER
         return math.fsum(decode.operators.get(name, 0.0) for name in operator_names) / layers
@@ -132,10 +133,10 @@ def _prefill_figure(parts: Sequence[str], case: MeasureInput) -> float:
     assert prefill is not None
     if parts[0] == "layer":
         operator_names = parts[1].split("+") if len(parts) > 1 else PREFILL_LAYER
-        layers = prediction.costs.prefill.moe_layers  # the MTP module's included
+        layer_count = prediction.costs.prefill.moe_layers  # the MTP module's included
         if len(parts) == 1 or operator_names[0] not in MOE_ONLY:
-            layers += prediction.costs.prefill.dense_layers
-        return math.fsum(prefill.operators.get(name, 0.0) for name in operator_names) / layers
+            layer_count += prediction.costs.prefill.dense_layers
+        return math.fsum(prefill.operators.get(name, 0.0) for name in operator_names) / layer_count
     return {"throughput": prefill.tokens_per_s_per_npu, "batch": prefill.batch_s,
             "requests": prefill.requests_per_s}[parts[0]]  # fmt: skip
 
@@ -169,24 +170,28 @@ def _finite_figure(parts: Sequence[str], case: MeasureInput) -> float:
     decode, role = case.steady_state.decode, case.steady_state.costs.colocated_role
     scenario, requests = case.scenario, int(case.args["requests"])
     assert decode is not None and role is not None
-    load = case.assembly.decode_imbalance.table
+    imbalance = case.assembly.decode_imbalance.table
     npus = scenario.deployment.colocated.npus_per_instance
     batch_tokens = role.prompt_tokens
     if parts[0] == "drain":
-        prompts, answer_lengths = drawn_lengths(case.facts, scenario.workload)
+        prompt_lengths, answer_lengths = drawn_lengths(case.facts, scenario.workload)
         quantiles = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
         answer_tokens = np.interp(quantiles, answer_lengths.levels, answer_lengths.tokens)
         slots = int(decode.batch_per_npu * npus)
-        iterations = answer_tokens / decode.tokens_per_iteration
-        mean_square, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
+        iterations_by_answer = answer_tokens / decode.tokens_per_iteration
+        relative_square = prompt_lengths.moment(2) / prompt_lengths.mean**2
+        rank_tokens = batch_tokens / role.ranks
         run = finite.queue_run(
-            role, prompts.mean, iterations, slots, rank_tokens, load, mean_square, prompts.multiples
-        )
+            role, prompt_lengths.mean, iterations_by_answer, slots, rank_tokens, imbalance,
+            relative_square, prompt_lengths.multiples,
+        )  # fmt: skip
     else:
         answer_tokens = np.full(requests, float(scenario.workload.output_tokens))
         answer_iterations = scenario.workload.output_tokens / decode.tokens_per_iteration
         prompt_tokens = float(scenario.workload.input_tokens)
-        run = finite.burst_run(role, prompt_tokens, answer_iterations, requests, batch_tokens, load)
+        run = finite.burst_run(
+            role, prompt_tokens, answer_iterations, requests, batch_tokens, imbalance
+        )
     if parts[1] == "tpot":
         return run.tpot_s / decode.tokens_per_iteration
     return float(answer_tokens.sum()) / run.seconds / npus
@@ -206,9 +211,11 @@ def _benchmark_figure(parts: Sequence[str], case: MeasureInput) -> float:
                   "workload.concurrency": int(case.args["clients"])}  # fmt: skip
     if "prompts" in case.args:
         overrides["workload.prompts"] = int(case.args["prompts"])
-    end_s, tokens, summary = _benchmark_run(with_overrides(case.scenario, overrides), case.facts)
+    end_s, output_tokens, summary = _benchmark_run(
+        with_overrides(case.scenario, overrides), case.facts
+    )
     if parts[0] == "throughput":  # until the last answer has ended
-        return tokens / end_s / npus_used(case.scenario)
+        return output_tokens / end_s / npus_used(case.scenario)
     latency_s = summary[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
     assert isinstance(latency_s, float)
     return latency_s
@@ -259,24 +266,26 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
             _PUBLISHED_ANSWERS.clear()
             judged_rows = _PUBLISHED_ANSWERS[facts] = evidence(facts, load_published())
         return [dict(answer) for answer in judged_rows]
-    first_errors = load_first_answers()
+    first_answers = load_first_answers()
     others_of_row: dict[str, list[list[Any]]] = {}
-    for entry in published_table(RECORD / "others.toml")["answer"]:  # by other simulators
-        others_of_row.setdefault(entry["row"], []).append([entry["simulator"], entry["error"]])
+    for other in published_table(RECORD / "others.toml")["answer"]:  # by other simulators
+        others_of_row.setdefault(other["row"], []).append([other["simulator"], other["error"]])
     answered_rows = []
     for row in rows:
         twin_value = answer_row(row, facts)
-        error = twin_value / row.value - 1.0
-        first_error = first_errors.get(row.id)
-        count_error = first_error.error if first_error is not None and row.kind in UNSEEN else error
-        is_within_bound = row.at_most and count_error <= 0.0
-        judged_error = None if row.kind in UNJUDGED or is_within_bound else count_error
+        error_today = twin_value / row.value - 1.0
+        first_answer = first_answers.get(row.id)
+        counted_error = (
+            first_answer.error if first_answer is not None and row.kind in UNSEEN else error_today
+        )
+        is_within_bound = row.at_most and counted_error <= 0.0
+        judged_error = None if row.kind in UNJUDGED or is_within_bound else counted_error
         error_limit = error_limits().limit(row)
         answered_rows.append({name: getattr(row, name) for name in SAID} | {
-            "published": row.value, "twin": twin_value, "error": error,
+            "published": row.value, "twin": twin_value, "error": error_today,
             "judged_error": judged_error,
-            "first_error": None if first_error is None else first_error.error,
-            "first_commit": "" if first_error is None else first_error.commit, "bar": error_limit,
+            "first_error": None if first_answer is None else first_answer.error,
+            "first_commit": "" if first_answer is None else first_answer.commit, "bar": error_limit,
             "outside": judged_error is not None and abs(judged_error) > error_limit,
             "others": others_of_row.get(row.id, []),
         })  # fmt: skip
@@ -319,7 +328,9 @@ def headline_score(rows: Judged, group: str) -> Score | None:
 def headlines(rows: Judged) -> list[str]:
     """Sentences on the errors of each group of rows, and of its unseen rows of known families."""
     group_scores = [headline_score(rows, group) for group in GROUPS]
-    group_scores += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
+    group_scores += [
+        score([row for row in rows if row["group"] == group], group, UNSEEN[1]) for group in GROUPS
+    ]
     return [
         f"{result.group[0].upper()}{result.group[1:]}: {100 * result.mean:.1f} % off on average, "
         f"{100 * result.median:.1f} % in the median, {100 * result.worst:.0f} % at worst "
@@ -355,12 +366,12 @@ def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
     """A line for each group or system (`by`): mean, worst and number of rows of every kind."""
     table_rows = []
     for row_group in dict.fromkeys(row[by] for row in rows):
-        named_rows = [row for row in rows if row[by] == row_group]
-        score_by_kind = {kind: score(named_rows, row_group, kind) for kind in JUDGED}
+        group_rows = [row for row in rows if row[by] == row_group]
+        score_by_kind = {kind: score(group_rows, row_group, kind) for kind in JUDGED}
         table_rows.append(
             {"rows of": row_group}
             | {kind: "" if item is None else item.text for kind, item in score_by_kind.items()}
-            | {kind: str(sum(row["kind"] == kind for row in named_rows) or "") for kind in UNJUDGED}
+            | {kind: str(sum(row["kind"] == kind for row in group_rows) or "") for kind in UNJUDGED}
         )
     return table_rows
 
@@ -384,8 +395,8 @@ def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
         "today": {row["id"]: round(row["error"], 4) for row in answers
                   if row["kind"] == "seen" or row["first_error"] is not None},
     }  # fmt: skip
-    header = (
+    file_header = (
         "# Errors of rows that no fit helped (`error`: of unseen rows the first), and of these\n"
         "# and of all with a first error `today`: by `python -m twin evidence --write`.\n\n"
     )
-    write_text(path, header + tomli_w.dumps(toml_table))
+    write_text(path, file_header + tomli_w.dumps(toml_table))

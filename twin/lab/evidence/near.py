@@ -72,15 +72,15 @@ class FigureBand:
     def range_text(self, value: float) -> str:
         """The band that holds MOST measurements around a figure's value (SI): '39.2 to 62.3 ms'."""
         low_text, high_text = (as_text(self.figure.metric, value * end) for end in self.ends(MOST))
-        number, _, unit = low_text.partition(" ")
-        return f"{number if high_text.endswith(f' {unit}') else low_text} to {high_text}"
+        low_number, _, unit = low_text.partition(" ")
+        return f"{low_number if high_text.endswith(f' {unit}') else low_text} to {high_text}"
 
     @property
     def sentence(self) -> str:
         """Sentence: the bands of 80 and 50 % of measurements, their rows, what is extrapolated."""
-        name = self.figure.name[:1].upper() + self.figure.name[1:]
+        title = self.figure.name[:1].upper() + self.figure.name[1:]
         return (
-            f"{name}: four of five measurements are expected {self.percents(MOST)} from it, half "
+            f"{title}: four of five measurements are expected {self.percents(MOST)} from it, half "
             f"of them {self.percents(HALF)} ({self.basis})."
             + "".join(f" Extrapolated: {reason}." for reason in self.extrapolated)
         )
@@ -113,9 +113,11 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
         PREFILL: bool(roles & {"prefill", "colocated"}),
         "ttft": len(roles) > 1 or "colocated" in roles,
     }
-    has_rates = not run or scenario.workload.arrivals == "closed_loop"
+    shows_throughputs = not run or scenario.workload.arrivals == "closed_loop"
     return [
-        figure for figure in FIGURES if is_present[figure.quantity] and (has_rates or figure.time)
+        figure
+        for figure in FIGURES
+        if is_present[figure.quantity] and (shows_throughputs or figure.time)
     ]
 
 
@@ -185,12 +187,12 @@ def bands_by_run(
     scenarios: Mapping[str, Scenario], facts: Facts
 ) -> list[tuple[tuple[str, ...], list[FigureBand]]]:
     """(names of runs, their bands) for each group of runs with equal bands."""
-    groups: dict[tuple[str, ...], tuple[list[str], list[FigureBand]]] = {}
+    run_groups: dict[tuple[str, ...], tuple[list[str], list[FigureBand]]] = {}
     for run_name, scenario in scenarios.items():
         bands = figure_bands(scenario, facts, run=True)
-        run_names, _ = groups.setdefault(tuple(band.sentence for band in bands), ([], bands))
+        run_names, _ = run_groups.setdefault(tuple(band.sentence for band in bands), ([], bands))
         run_names.append(run_name)
-    return [(tuple(run_names), bands) for run_names, bands in groups.values()]
+    return [(tuple(run_names), bands) for run_names, bands in run_groups.values()]
 
 
 def bands_text(bands: Sequence[FigureBand]) -> str:
@@ -228,26 +230,26 @@ def known_ratios(
 ) -> list[KnownRatio]:
     """For each headline figure that differs between two runs, the known error of such a ratio, and
     whether the figures are equal within it. first_run, other: (scenario, summary)."""
-    comparisons = []
+    ratios = []
     for figure in figures_of(first_run[0], run=True):
-        value, other_value = first_run[1].get(figure.metric), other[1].get(figure.metric)
+        first_value, other_value = first_run[1].get(figure.metric), other[1].get(figure.metric)
         has_band = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
-        if has_band and value and other_value and value != other_value:
-            speed_ratio = other_value / value if figure.time else value / other_value
-            comparisons.append(_known_ratio(figure, first_run[0], other[0], speed_ratio))
-    return comparisons
+        if has_band and first_value and other_value and first_value != other_value:
+            speed_ratio = other_value / first_value if figure.time else first_value / other_value
+            ratios.append(_known_ratio(figure, first_run[0], other[0], speed_ratio))
+    return ratios
 
 
 def _known_ratio(figure: Figure, one: Scenario, other: Scenario, speed_ratio: float) -> KnownRatio:
     """Comparison of a figure of two scenarios; speed_ratio: of `one` divided by `other`. On the
     same machine, stack, mode and model errors mostly cancel; others count as independent."""
-    errors, bands = error_record()
+    errors, error_bands = error_record()
     levels, other_levels = _figure_levels(figure, one), _figure_levels(figure, other)
     model = one.deployment.model
     if levels[1 : STACK + 1] == other_levels[1 : STACK + 1] and model == other.deployment.model:
         log_centre, half_width = 0.0, ratio_error_and_pairs(errors, levels, model)[0]
     else:
-        band, other_band = bands.band(levels), bands.band(other_levels)
+        band, other_band = error_bands.band(levels), error_bands.band(other_levels)
         log_centre = band.centre - other_band.centre
         half_width = math.hypot(band.half_width(), other_band.half_width())
     is_equal = abs(math.log(speed_ratio) - log_centre) <= half_width

@@ -57,9 +57,9 @@ class Row:
     @property
     def digest(self) -> str:
         """SHA-256 of the row's question and published figure."""
-        question = [self.measure, self.value, self.unit, self.scenario, self.facts, self.args,
-                 self.against]  # fmt: skip
-        return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+        digested_fields = [self.measure, self.value, self.unit, self.scenario, self.facts,
+                           self.args, self.against]  # fmt: skip
+        return hashlib.sha256(json.dumps(digested_fields, sort_keys=True).encode()).hexdigest()
 
     @property
     def family(self) -> str:
@@ -106,8 +106,8 @@ def load_published(path: Path = PUBLISHED) -> tuple[Row, ...]:
         except TypeError as error:
             raise EvidenceError(f"{path.name}: row {entry.get('id', '?')}: {error}") from None
         if row.kind not in KINDS:
-            kinds = ", ".join(KINDS)
-            raise EvidenceError(f"{path.name}: row {row.id}: kind must be one of {kinds}")
+            kinds_text = ", ".join(KINDS)
+            raise EvidenceError(f"{path.name}: row {row.id}: kind must be one of {kinds_text}")
         rows.append(row)
     if len({row.id for row in rows}) < len(rows):
         raise EvidenceError(f"{path.name}: two rows share an id")

@@ -86,13 +86,13 @@ def search_steps(
     short_run, step_factor, run_count = with_span(s, facts, begin_load), STEP, 0
     long_run, is_at_ends = with_longer_times(short_run, begin_load), False
     met_loads: list[_Load] = []  # loads that meet the SLO, growing
-    least_missed = _Load(math.inf, s.slo.share)  # the least that does not
-    tried: list[_Load] = []
+    lowest_missed = _Load(math.inf, s.slo.share)  # the least that does not
+    trials: list[_Load] = []
     share_variances: list[float] = []
-    count_step = 1.0 if path == "workload.concurrency" else 0.0
+    concurrency_step = 1.0 if path == "workload.concurrency" else 0.0
     while begin_load * LEAST <= load <= begin_load * MOST:
         trial_load = _Load(load, s.slo.share)
-        tried.append(trial_load)
+        trials.append(trial_load)
         if is_at_ends:
             run_count += yield from _run_load(long_run, trial_load, [], seeds=_seed_count(long_run))
         else:
@@ -100,37 +100,37 @@ def search_steps(
         if trial_load.meets:
             met_loads.append(trial_load)
         else:
-            least_missed = trial_load
+            lowest_missed = trial_load
         is_settled = False
         # Two loads are near enough to be the ends within a ratio, or as neighbouring counts.
-        while met_loads and least_missed.load <= max(
-            CLOSE * met_loads[-1].load, met_loads[-1].load + count_step
+        while met_loads and lowest_missed.load <= max(
+            CLOSE * met_loads[-1].load, met_loads[-1].load + concurrency_step
         ):
             low_end, is_at_ends, step_factor = met_loads[-1], True, CLOSE
-            run_count += yield from _run_both_ends(long_run, low_end, least_missed, thorough)
-            is_settled = low_end.meets and not least_missed.meets
+            run_count += yield from _run_both_ends(long_run, low_end, lowest_missed, thorough)
+            is_settled = low_end.meets and not lowest_missed.meets
             if is_settled:
                 break
             if low_end.meets:
-                met_loads.append(least_missed)
-                least_missed = _Load(math.inf, s.slo.share)
+                met_loads.append(lowest_missed)
+                lowest_missed = _Load(math.inf, s.slo.share)
             else:
-                least_missed = met_loads.pop()
-        if is_settled or len(tried) == TRIED:
+                lowest_missed = met_loads.pop()
+        if is_settled or len(trials) == TRIED:
             break
-        if met_loads and not math.isinf(least_missed.load):
-            load = math.sqrt(met_loads[-1].load * least_missed.load)
+        if met_loads and not math.isinf(lowest_missed.load):
+            load = math.sqrt(met_loads[-1].load * lowest_missed.load)
         else:
             load = (
-                met_loads[-1].load * step_factor if met_loads else least_missed.load / step_factor
+                met_loads[-1].load * step_factor if met_loads else lowest_missed.load / step_factor
             )
             step_factor *= step_factor
-    low_load, high_load = met_loads[-1].load if met_loads else 0.0, least_missed.load
+    low_load, high_load = met_loads[-1].load if met_loads else 0.0, lowest_missed.load
     if not low_load or math.isinf(high_load):
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
-    excess, shortfall = met_loads[-1].excess, max(-least_missed.excess, 0.0)
-    gap_share = 0.0 if count_step else excess / max(excess + (shortfall or excess), TINY)
-    settled = [trial for trial in tried if trial.sure and trial.meets == (trial.load <= low_load)]
+    excess, shortfall = met_loads[-1].excess, max(-lowest_missed.excess, 0.0)
+    gap_share = 0.0 if concurrency_step else excess / max(excess + (shortfall or excess), TINY)
+    settled = [trial for trial in trials if trial.sure and trial.meets == (trial.load <= low_load)]
     range_low = max((trial.load for trial in settled if trial.meets), default=low_load)
     range_high = min((trial.load for trial in settled if not trial.meets), default=high_load)
     best_load = low_load + (high_load - low_load) * gap_share
@@ -138,7 +138,7 @@ def search_steps(
     has_more_seeds = len(met_loads[-1].shares) > _seed_count(long_run)  # seeds differ
     seeds_differ = met_loads[-1].runs_of is long_run and has_more_seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
-        long_loads = [trial for trial in tried if trial.runs_of is long_run and trial.shares]
+        long_loads = [trial for trial in trials if trial.runs_of is long_run and trial.shares]
         likely_low, likely_high = _probable_range(long_loads, s.slo.share)
         range_low, range_high = min(likely_low, best_load), max(likely_high, best_load)
     return Capacity(path, best_load, range_low, range_high, run_count, low_load)
@@ -255,13 +255,15 @@ def _probable_range(loads: Sequence[_Load], share: float) -> tuple[float, float]
     miss_shares = 1.0 - np.concatenate([trial.shares for trial in loads])
     dispersion = float(miss_shares @ miss_shares / miss_shares.sum())  # variance over mean
     log_grid = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
-    steepness = np.geomspace(*FALLS, 25)[:, None, None]
-    logits = math.log(share / (1.0 - share)) - steepness * (log_loads - log_grid[:, None])
+    steepnesses = np.geomspace(*FALLS, 25)[:, None, None]
+    logits = math.log(share / (1.0 - share)) - steepnesses * (log_loads - log_grid[:, None])
     misfit = met_sums * np.logaddexp(0.0, -logits) + (n_runs - met_sums) * np.logaddexp(0.0, logits)
-    likelihood = -misfit.sum(axis=-1) / dispersion
-    probability = np.exp(likelihood - likelihood.max()).sum(axis=0)
-    low, high = np.exp(log_grid[np.searchsorted(np.cumsum(probability) / probability.sum(), RANGE)])
-    return float(low), float(high)
+    log_likelihood = -misfit.sum(axis=-1) / dispersion
+    probability = np.exp(log_likelihood - log_likelihood.max()).sum(axis=0)
+    low_load, high_load = np.exp(
+        log_grid[np.searchsorted(np.cumsum(probability) / probability.sum(), RANGE)]
+    )
+    return float(low_load), float(high_load)
 
 
 def _run_load(
@@ -273,14 +275,14 @@ def _run_load(
     averaged with them, because two seeds may agree by chance, and from three runs on is added."""
     if trial.runs_of is not s:
         trial.runs_of, trial.shares, trial.overloaded, trial.sure = s, [], 0, False
-    seeds_before, variance_now = len(trial.shares), 0.0
-    most_seeds, is_exact = seeds or _seed_count(s), seeds > 0
+    seeds_before, load_variance = len(trial.shares), 0.0
+    seed_limit, has_exact_count = seeds or _seed_count(s), seeds > 0
     try:
         scenario = with_load(s, trial.load)
     except SpecError:
         trial.refused = trial.sure = True
         return 0
-    while len(trial.shares) < most_seeds and (is_exact or not trial.sure):
+    while len(trial.shares) < seed_limit and (has_exact_count or not trial.sure):
         seed = OTHERS + len(trial.shares) if trial.shares else s.seed
         summary = yield with_overrides(scenario, {"seed": seed})
         if summary is None:
@@ -289,17 +291,17 @@ def _run_load(
         trial.shares.append(share_met(summary))
         trial.overloaded += summary.get("steady_state") == "overloaded"
         seed_count = len(trial.shares)
-        if seed_count < (2 if variances else min(FIRST, most_seeds)):
+        if seed_count < (2 if variances else min(FIRST, seed_limit)):
             continue
         mean_share = sum(trial.shares) / seed_count
-        variance_now = sum((share - mean_share) ** 2 for share in trial.shares) / (seed_count - 1)
-        pooled_variance = (sum(variances) + variance_now) / (len(variances) + 1)
-        variance = variance_now if is_exact else pooled_variance
+        load_variance = sum((share - mean_share) ** 2 for share in trial.shares) / (seed_count - 1)
+        pooled_variance = (sum(variances) + load_variance) / (len(variances) + 1)
+        share_variance = load_variance if has_exact_count else pooled_variance
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
         least_variance = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
-        margin = SURE * math.sqrt(max(variance, least_variance) / seed_count)
-        is_clear = not trial.overloaded and abs(trial.excess) > margin
+        share_margin = SURE * math.sqrt(max(share_variance, least_variance) / seed_count)
+        is_clear = not trial.overloaded and abs(trial.excess) > share_margin
         trial.sure = trial.overloaded == seed_count or is_clear
-    if not is_exact and not trial.overloaded and seeds_before < 3 <= len(trial.shares):
-        variances.append(variance_now)
+    if not has_exact_count and not trial.overloaded and seeds_before < 3 <= len(trial.shares):
+        variances.append(load_variance)
     return len(trial.shares) - seeds_before

@@ -128,12 +128,12 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 def _gain(view: View, base: Expected, after: Expected) -> float:
     """Expected score of a change: latencies and served share of the run, scaled by the formula's
     figures `after` it divided by those before it (`base`)."""
-    before_s, after_s = base.waits_s, after.waits_s
+    waits_before_s, waits_after_s = base.waits_s, after.waits_s
     ttft_after = ttft_ratio = view.ttft_ratio  # as multiples of the SLO, as is `tpot_after`
     for stage, stage_share in view.ttft_shares.items():
-        if before_s.get(stage):
-            time_ratio = after_s.get(stage, 0.0) / before_s[stage]
-            ttft_after += ttft_ratio * stage_share * (time_ratio - 1.0)
+        if waits_before_s.get(stage):
+            wait_ratio = waits_after_s.get(stage, 0.0) / waits_before_s[stage]
+            ttft_after += ttft_ratio * stage_share * (wait_ratio - 1.0)
     tpot_after = view.tpot_ratio * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
     sum_before, sum_after = ttft_ratio + view.tpot_ratio, max(ttft_after, 0.0) + tpot_after
     score_gain = math.log((sum_before + 1e-3) / (sum_after + 1e-3))
@@ -170,7 +170,9 @@ def propose_repairs(v: View) -> Changes:
 @cause("recovery", "Recovery after a fault", "Change how the stack recovers.")
 def propose_recovery_policies(v: View) -> Changes:
     """Propose other recovery policies; each promises the share of the outage that it saves."""
-    if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
+    if not any(
+        fault.kind == "fail" and fault.at_s < v.scenario.horizon_s for fault in v.scenario.faults
+    ):
         return
     recovery = v.scenario.recovery
     recovery_s = {"restart": recovery.restart_s, "in_place": recovery.in_place_s, "shrink": 0.0}
@@ -226,8 +228,8 @@ def propose_even_experts(v: View) -> Changes:
                       f"{path}.balancing.window_s": interval_s},
                      promise=BALANCED * v.uneven)  # fmt: skip
     if experts.balancing.policy != "none":
-        half_s = 0.5 * experts.balancing.interval_s
-        for field, setting in (("swap", "background"), ("interval_s", half_s)):
+        half_interval_s = 0.5 * experts.balancing.interval_s
+        for field, setting in (("swap", "background"), ("interval_s", half_interval_s)):
             yield Change({f"{path}.balancing.{field}": setting}, promise=0.5 * BALANCED * v.uneven)
 
 
@@ -253,17 +255,19 @@ LIMITS: dict[int, tuple[str, float, str]] = {
 def propose_no_limits(v: View) -> Changes:
     """Propose to remove each limit that refused requests, the scenario's own and tenants'."""
     scenario = v.scenario
-    for code, (field, unlimited, limit_text) in LIMITS.items():
-        if not (refused_share := v.refused.get(codes.REASONS[code], 0.0)):
+    for reason_code, (field, unlimited, limit_text) in LIMITS.items():
+        if not (refused_share := v.refused.get(codes.REASONS[reason_code], 0.0)):
             continue
         own_limit, has_tenant_limits = value_of(scenario, f"admission.{field}"), field != "shed_at"
-        limited = [t for t in scenario.tenants if has_tenant_limits and getattr(t, field)]
+        limited_tenants = [t for t in scenario.tenants if has_tenant_limits and getattr(t, field)]
         settings: Settings = {f"admission.{field}": unlimited} if own_limit else {}
-        if limited:
-            freed_by_tenant = {t: t.model_copy(update={field: unlimited}) for t in limited}
+        if limited_tenants:
+            freed_by_tenant = {t: t.model_copy(update={field: unlimited}) for t in limited_tenants}
             settings["tenants"] = _json_rows([freed_by_tenant.get(t, t) for t in scenario.tenants])
         removed_limits = [limit_text.format(own_limit)] if own_limit else []
-        removed_limits += [f"{limit_text.format(getattr(t, field))} of {t.name}" for t in limited]
+        removed_limits += [
+            f"{limit_text.format(getattr(t, field))} of {t.name}" for t in limited_tenants
+        ]
         yield Change(settings, named=first_few(removed_limits), promise=SERVED * refused_share)
 
 
@@ -273,12 +277,16 @@ def propose_api_servers(v: View) -> Changes:
     front = v.scenario.front_end
     if v.ttft_shares["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
         return
-    needed = math.ceil(1.5e-3 * v.arrived_per_s * front.service_ms)
-    for servers in sorted({max(2 * front.api_servers, needed), 4 * max(front.api_servers, needed)}):
+    needed_servers = math.ceil(1.5e-3 * v.arrived_per_s * front.service_ms)
+    for servers in sorted(
+        {max(2 * front.api_servers, needed_servers), 4 * max(front.api_servers, needed_servers)}
+    ):
         yield Change({"front_end.api_servers": servers}, promise=v.gain_of(0.5, "front_end"))
     if front.service_ms > 4.0:  # what a request takes there, however many servers there are
-        saved = 1.0 - 4.0 / front.service_ms
-        yield Change({"front_end.service_ms": 4.0}, False, promise=v.gain_of(saved, "front_end"))
+        saved_share = 1.0 - 4.0 / front.service_ms
+        yield Change(
+            {"front_end.service_ms": 4.0}, False, promise=v.gain_of(saved_share, "front_end")
+        )
 
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
@@ -296,8 +304,8 @@ def propose_plane_rates(v: View) -> Changes:
     paths = [f"supernode.{name}" for name in rate_names]
     lower_paths = [path for path in paths if value_of(v.scenario, path) < sold_values[path]]
     if lower_paths:
-        fixes = {path: sold_values[path] for path in lower_paths}
-        yield Change(fixes, promise=v.gain_of(0.8, "kv_transfer"))
+        settings = {path: sold_values[path] for path in lower_paths}
+        yield Change(settings, promise=v.gain_of(0.8, "kv_transfer"))
     elif v.operators.get("dispatch", 0.0) + v.operators.get("combine", 0.0) > 0.25:
         yield Change({"supernode.ub_link_gb_per_s": 2 * supernode.ub_link_gb_per_s}, doable=False)
 
@@ -314,21 +322,21 @@ def propose_kv_planes(v: View) -> Changes:
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
 def propose_memory_pools(v: View) -> Changes:
     """Propose a memory pool if there is none, else a larger or shared one, or another layout."""
-    scenario, path = v.scenario, "memory_pool"
+    scenario, section = v.scenario, "memory_pool"
     has_reuse = scenario.workload.prefix != "none" or scenario.workload.arrivals == "trace"
     if not has_reuse or v.scenario.deployment.mode == "decode_only":
         return
     gain = v.gain_of(0.3, "prefill_queue", "prefill")
     if not scenario.memory_pool.enabled:
-        yield Change({f"{path}.enabled": True}, promise=gain)
+        yield Change({f"{section}.enabled": True}, promise=gain)
         return
     if v.figure("pool_used_fraction") > 0.9:
         larger_gb = min(16_384.0, max(512.0, 4 * scenario.memory_pool.gb_per_node))
-        yield Change({f"{path}.gb_per_node": larger_gb}, promise=gain)
-    yield Change({f"{path}.scope": "shared"}, promise=gain)
-    yield Change({f"{path}.plane": "ub"}, promise=gain)
+        yield Change({f"{section}.gb_per_node": larger_gb}, promise=gain)
+    yield Change({f"{section}.scope": "shared"}, promise=gain)
+    yield Change({f"{section}.plane": "ub"}, promise=gain)
     if v.ttft_ratio > 0.5:
-        yield Change({f"{path}.layout": "block"}, promise=0.5 * gain)
+        yield Change({f"{section}.layout": "block"}, promise=0.5 * gain)
 
 
 @cause("acceptance", "MTP acceptance", "Draft otherwise: fewer tokens, or with a better module.")
@@ -346,10 +354,10 @@ def propose_drafts(v: View) -> Changes:
 @cause("host", "Host", "Take the host out of the way of the iterations.")
 def propose_host_options(v: View) -> Changes:
     """Propose no gap of the host between iterations, and graphs that are launched ahead."""
-    path = "deployment.optimisations"
+    section = "deployment.optimisations"
     if v.scenario.deployment.optimisations.host_gap_ms > 0:
-        yield Change({f"{path}.host_gap_ms": 0.0})
-    yield Change({f"{path}.speculation": "pipelined"})
+        yield Change({f"{section}.host_gap_ms": 0.0})
+    yield Change({f"{section}.speculation": "pipelined"})
 
 
 @cause("switches", "Optimisations that are off", "Switch them on.")
@@ -409,9 +417,9 @@ def propose_fewer_supernodes(v: View) -> Changes:
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
 def propose_expert_npus(v: View) -> Changes:
     """Propose zero, half and twice as many NPUs that hold experts only (AFD)."""
-    npus = v.scenario.deployment.decode.expert_npus
-    if npus:
-        for expert_npus in (0, npus // 2, min(383, 2 * npus)):
+    npus_now = v.scenario.deployment.decode.expert_npus
+    if npus_now:
+        for expert_npus in (0, npus_now // 2, min(383, 2 * npus_now)):
             yield Change({"deployment.decode.expert_npus": expert_npus})
 
 

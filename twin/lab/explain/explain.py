@@ -100,32 +100,35 @@ def explain(
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
     summary = runs.run_with_tables(scenario)
-    short = with_shorter_horizon(scenario, summary)
-    base_summary = runs.run_with_tables(short)
+    short_scenario = with_shorter_horizon(scenario, summary)
+    base_summary = runs.run_with_tables(short_scenario)
     try:
-        full_prediction = predict_steady(short, facts, trace, counts)
+        full_prediction = predict_steady(short_scenario, facts, trace, counts)
     except ModelError:  # a single request of mean length does not fit
         full_prediction = None
-    requests = runs.tables[short]["requests"]
-    waits_s = waiting_s(requests, short.horizon_s)
+    requests = runs.tables[short_scenario]["requests"]
+    waits_s = waiting_s(requests, short_scenario.horizon_s)
     reason_shares = requests["reason"].cast(pl.String).value_counts(normalize=True)
-    decode_rows = [r for r in runs.tables[short]["operators"].to_dicts() if r["phase"] == "decode"]
-    total_s = sum(r["total_s"] for r in decode_rows)
-    time_shares = {r["operator"]: r["total_s"] / total_s for r in decode_rows} if total_s else {}
-    view = View(short, facts, base_summary, full_prediction, time_shares, trace, counts,
+    decode_rows = [
+        r for r in runs.tables[short_scenario]["operators"].to_dicts() if r["phase"] == "decode"
+    ]
+    decode_s = sum(r["total_s"] for r in decode_rows)
+    time_shares = {r["operator"]: r["total_s"] / decode_s for r in decode_rows} if decode_s else {}
+    view = View(short_scenario, facts, base_summary, full_prediction, time_shares, trace, counts,
                 waiting=waits_s, refused=dict(reason_shares.iter_rows()))  # fmt: skip
-    pieces = waterfall(runs, view)  # first: its re-runs are looks, too
-    even_summary = runs.summaries.get(with_overrides(short, EVEN))
+    piece_s = waterfall(runs, view)  # first: its re-runs are looks, too
+    even_summary = runs.summaries.get(with_overrides(short_scenario, EVEN))
     if even_summary:
-        view = replace(view, uneven=run_score(base_summary, even_summary, short))
-    slo_capacity = capacity(short, facts, runs.summary_of)
+        view = replace(view, uneven=run_score(base_summary, even_summary, short_scenario))
+    slo_capacity = capacity(short_scenario, facts, runs.summary_of)
     causes = rank_causes(_confirmed_causes(runs, view, slo_capacity))
     run_view = View(scenario, facts, summary, view.full, view.operators)
     verdict_text = verdict(run_view, slo_capacity, causes)
     run_count = len(runs.summaries)
     return Explanation(
-        scenario, summary, verdict_text, run_view.meets_slo, slo_capacity, causes, pieces, run_count
-    )
+        scenario, summary, verdict_text, run_view.meets_slo, slo_capacity, causes, piece_s,
+        run_count,
+    )  # fmt: skip
 
 
 def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]:
@@ -134,15 +137,15 @@ def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]
     options = _promising_options(view)
     path, load_now = load_of(scenario)
     if not view.meets_slo and 0.0 < limit.low < load_now:
-        lower_load = Change({path: load_of(with_load(scenario, limit.low))[1]})
-        options.append(Option(math.inf, LOAD, lower_load))
+        load_change = Change({path: load_of(with_load(scenario, limit.low))[1]})
+        options.append(Option(math.inf, LOAD, load_change))
     options_by_cause: dict[str, list[Option]] = {}
     for option in _run_options(runs, view, options):
         options_by_cause.setdefault(option.cause.key, []).append(option)
-    options_faults_first = sorted(options_by_cause.values(), key=lambda group: (
+    groups_faults_first = sorted(options_by_cause.values(), key=lambda group: (
         group[0].cause.kind != FAULT, -max(option.worth for option in group)))  # fmt: skip
     confirmed: list[Measured] = []
-    for group in options_faults_first[:LOOKED_INTO]:
+    for group in groups_faults_first[:LOOKED_INTO]:
         cause = _confirm_cause(runs, view, group) if len(confirmed) < CONFIRMED else None
         if cause and all(cause.removal.settings != other.removal.settings for other in confirmed):
             confirmed.append(cause)
@@ -164,11 +167,11 @@ def _promising_options(view: View) -> list[Option]:
 
 def _net_gain(view: View, change: Change, gain: float) -> float:
     """Score of a change: `gain` minus the log of the growth in NPUs; half if not `doable`."""
-    both_npus = [
+    npus_before_after = [
         npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))
     ]
-    log_growth = math.log(max(1.0, both_npus[1] / both_npus[0]))
-    return (gain - log_growth) * (1.0 if change.doable else IDEAL)
+    log_npu_growth = math.log(max(1.0, npus_before_after[1] / npus_before_after[0]))
+    return (gain - log_npu_growth) * (1.0 if change.doable else IDEAL)
 
 
 def _run_options(runs: Runs, view: View, candidates: list[Option]) -> list[Option]:
@@ -176,22 +179,25 @@ def _run_options(runs: Runs, view: View, candidates: list[Option]) -> list[Optio
     with measured scores, in the proposed order."""
     helpful_pairs, runs_left, best_gain = [], LOOKS, FELT
     runs_by_cause: dict[str, int] = {}
-    gains: dict[str, float] = {}
+    gains_by_cause: dict[str, float] = {}
 
     def promise_of(k: int) -> float:
         """Promise of option `k` minus its cause's gain, times AGAIN for each run of the cause."""
-        cause = candidates[k].cause.key
-        return (candidates[k].worth - gains.get(cause, 0.0)) * AGAIN ** runs_by_cause.get(cause, 0)
+        cause_key = candidates[k].cause.key
+        return (
+            candidates[k].worth - gains_by_cause.get(cause_key, 0.0)
+        ) * AGAIN ** runs_by_cause.get(cause_key, 0)
 
-    untried = list(range(len(candidates)))
-    while runs_left and untried:
-        best_index = max(untried, key=promise_of)
+    untried_indices = list(range(len(candidates)))
+    while runs_left and untried_indices:
+        best_index = max(untried_indices, key=promise_of)
         if promise_of(best_index) < max(FELT, WORTH_A_RUN * best_gain):
             break
-        k = next(k for k in untried if candidates[k].cause is candidates[best_index].cause
-                 and promise_of(k) >= NEARLY * promise_of(best_index))  # fmt: skip
-        untried.remove(k)
-        option, runs_before = candidates[k], len(runs.summaries)
+        index = next(index for index in untried_indices
+                     if candidates[index].cause is candidates[best_index].cause
+                     and promise_of(index) >= NEARLY * promise_of(best_index))  # fmt: skip
+        untried_indices.remove(index)
+        option, runs_before = candidates[index], len(runs.summaries)
         summary = runs.summary_with(view.scenario, option.change.settings)
         if option.worth < math.inf and len(runs.summaries) > runs_before:
             runs_by_cause[option.cause.key] = runs_by_cause.get(option.cause.key, 0) + 1
@@ -202,8 +208,10 @@ def _run_options(runs: Runs, view: View, candidates: list[Option]) -> list[Optio
         if gain >= FELT:
             best_gain = max(best_gain, gain if option.cause.kind != DEMAND else 0.0)
             if option.change.doable:
-                gains[option.cause.key] = max(gain, gains.get(option.cause.key, 0.0))
-            helpful_pairs.append((k, Option(gain, option.cause, option.change)))
+                gains_by_cause[option.cause.key] = max(
+                    gain, gains_by_cause.get(option.cause.key, 0.0)
+                )
+            helpful_pairs.append((index, Option(gain, option.cause, option.change)))
     if not view.meets_slo:
         helpful_pairs += _smaller_steps(runs, view, candidates, helpful_pairs)
     return [option for _, option in sorted(helpful_pairs, key=lambda pair: pair[0])]
@@ -218,15 +226,15 @@ def _smaller_steps(
     for index, option in helpful:
         if not (option.change.doable and _meets_slo(runs, view, option.change)):
             continue
-        for j in range(index):
-            smaller = candidates[j]
-            is_smaller = smaller.change.settings.keys() == option.change.settings.keys()
-            is_smaller = is_smaller and smaller.cause is option.cause
-            if j in seen_indices or not is_smaller or not _meets_slo(runs, view, smaller.change):
+        for prior in range(index):
+            smaller = candidates[prior]
+            is_alike = smaller.change.settings.keys() == option.change.settings.keys()
+            is_alike = is_alike and smaller.cause is option.cause
+            if prior in seen_indices or not is_alike or not _meets_slo(runs, view, smaller.change):
                 continue
             summary = runs.summary_with(view.scenario, smaller.change.settings) or {}
             gain = _net_gain(view, smaller.change, run_score(view.summary, summary, view.scenario))
-            smaller_pairs.append((j, Option(gain, smaller.cause, smaller.change)))
+            smaller_pairs.append((prior, Option(gain, smaller.cause, smaller.change)))
             break
     return smaller_pairs
 
@@ -266,8 +274,8 @@ def _confirm_cause(runs: Runs, view: View, options: list[Option]) -> Measured | 
 
 def _first_gain(runs: Runs, s: Scenario, options: Sequence[Option]) -> tuple[Option, Gain] | None:
     """The first option whose change improves the run on every seed, with its gain; or None."""
-    gains = ((option, gain_on_seeds(runs, s, option.change.settings)) for option in options)
-    return next(((option, gain) for option, gain in gains if gain is not None), None)
+    option_gains = ((option, gain_on_seeds(runs, s, option.change.settings)) for option in options)
+    return next(((option, gain) for option, gain in option_gains if gain is not None), None)
 
 
 def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
@@ -304,9 +312,9 @@ def verdict(view: View, limit: Capacity, causes: Sequence[Measured]) -> str:
             subject = f"{share_text} of the requests that finish keep"
         sentences = [f"{subject} the SLO{limit_clause}."]
     if causes and (not view.meets_slo or causes[0].score > WORTH_SAYING):
-        label, top_name = causes[0].cause.label, causes[0].named
+        label, cause_name = causes[0].cause.label, causes[0].named
         label = label if label[:2].isupper() else label[0].lower() + label[1:]
-        sentences.append(f"First cause: {label}{f' ({top_name})' if top_name else ''}.")
+        sentences.append(f"First cause: {label}{f' ({cause_name})' if cause_name else ''}.")
     if note := UNSTEADY.get(str(view.summary.get("steady_state"))):
         sentences.insert(1, note)
     if view.free_npus:

@@ -24,24 +24,28 @@ def propose_prefill_instances(v: View) -> Changes:
     if sharing_pool(v.scenario):
         yield from _propose_cores(v, 1.25, 1.5)
         return
-    count, npus = v.role_npus["prefill"]
-    needed_count = count + 1
+    prefills, npus_each = v.role_npus["prefill"]
+    needed_count = prefills + 1
     if rate_per_s := v.sustained_per_s.get("prefill"):
-        needed_count = max(needed_count, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
-    most_instances = count + v.free_npus // npus
+        needed_count = max(
+            needed_count, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / prefills))
+        )
+    most_instances = prefills + v.free_npus // npus_each
     target_count = min(needed_count, most_instances)
-    for instances in sorted({min(count + 1, target_count), target_count, most_instances} - {count}):
+    for instances in sorted(
+        {min(prefills + 1, target_count), target_count, most_instances} - {prefills}
+    ):
         yield Change({"deployment.prefill.instances": instances})
     if v.scenario.deployment.mode == "disaggregated":  # what prefill hands on is to be decoded
         yield from _propose_split(v, range(target_count, min(needed_count + 1, most_instances) + 1))
     if v.scenario.deployment.mode != "disaggregated" or needed_count <= most_instances:
         return
-    for added_instances in sorted({most_instances - count + 1, needed_count - count}):
-        decode_settings = _shrunken_decode(v, added_instances * npus - v.free_npus)
-        yield Change({"deployment.prefill.instances": count + added_instances} | decode_settings)
+    for added_instances in sorted({most_instances - prefills + 1, needed_count - prefills}):
+        decode_settings = _shrunken_decode(v, added_instances * npus_each - v.free_npus)
+        yield Change({"deployment.prefill.instances": prefills + added_instances} | decode_settings)
     if deployment.prefill.npus_per_instance > 1:
-        yield Change({"deployment.prefill.instances": 2 * count,
-                      "deployment.prefill.npus_per_instance": npus // 2})  # fmt: skip
+        yield Change({"deployment.prefill.instances": 2 * prefills,
+                      "deployment.prefill.npus_per_instance": npus_each // 2})  # fmt: skip
 
 
 @cause("decode", "Decode capacity", "Give decode more NPUs.")
@@ -61,12 +65,12 @@ def _propose_cores(v: View, *factors: float) -> Changes:
 
 def _propose_decode(v: View) -> Changes:
     """Propose more or larger decode instances, on idle NPUs or instead of prefill instances."""
-    instances_now, npus = v.role_npus["decode"]
-    for added_count in _doubling_counts(v.free_npus // npus):
+    instances_now, npus_each = v.role_npus["decode"]
+    for added_count in _doubling_counts(v.free_npus // npus_each):
         yield Change({"deployment.decode.instances": instances_now + added_count})
     node_npus = v.scenario.supernode.npus_per_node
     for added_nodes in _doubling_counts(v.free_npus // instances_now // node_npus):
-        yield Change({"deployment.decode.npus_per_instance": npus + added_nodes * node_npus})
+        yield Change({"deployment.decode.npus_per_instance": npus_each + added_nodes * node_npus})
     if v.scenario.deployment.mode == "disaggregated":
         prefill_count, _ = v.role_npus["prefill"]
         rate_per_s = v.sustained_per_s.get("prefill", 0.0) / prefill_count
@@ -83,9 +87,9 @@ def _propose_split(v: View, prefills: Iterable[int]) -> Changes:
     """Propose each number of prefill instances in `prefills`, with all other NPUs for the decode
     instances, whose number stays. A number with which each of them would have as many NPUs as now
     is not proposed."""
-    (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
+    (prefill_count, prefill_npus), (decodes, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
-        decode_npus = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // count
+        decode_npus = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // decodes
         if decode_npus != npus:
             yield Change({"deployment.prefill.instances": instances,
                           "deployment.decode.npus_per_instance": decode_npus})  # fmt: skip
@@ -93,13 +97,17 @@ def _propose_split(v: View, prefills: Iterable[int]) -> Changes:
 
 def _shrunken_decode(v: View, npus: int) -> Settings:
     """Settings of a decode pool that gives up this many NPUs: fewer instances, or smaller ones."""
-    count, instance_npus = v.role_npus["decode"]
+    instances_now, instance_npus = v.role_npus["decode"]
     if npus <= 0:
         return {}
     fewer_instances = math.ceil(npus / instance_npus)
-    if count > fewer_instances:
-        return {"deployment.decode.instances": count - fewer_instances}
-    return {"deployment.decode.npus_per_instance": max(1, instance_npus - math.ceil(npus / count))}
+    if instances_now > fewer_instances:
+        return {"deployment.decode.instances": instances_now - fewer_instances}
+    return {
+        "deployment.decode.npus_per_instance": max(
+            1, instance_npus - math.ceil(npus / instances_now)
+        )
+    }
 
 
 @cause("colocated", "Capacity of colocated instances", "Add colocated instances.")
@@ -107,9 +115,9 @@ def propose_colocated_instances(v: View) -> Changes:
     """Propose more colocated instances on idle NPUs."""
     if "colocated" not in v.role_npus or (v.meets_slo and max(v.ttft_ratio, v.tpot_ratio) < CLOSE):
         return
-    instances, npus = v.role_npus["colocated"]
-    for added_count in _doubling_counts(v.free_npus // npus):
-        yield Change({"deployment.colocated.instances": instances + added_count})
+    instances_now, npus_each = v.role_npus["colocated"]
+    for added_count in _doubling_counts(v.free_npus // npus_each):
+        yield Change({"deployment.colocated.instances": instances_now + added_count})
 
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
@@ -118,9 +126,13 @@ def propose_chunk_lengths(v: View) -> Changes:
     if "colocated" not in v.role_npus:
         return
     chunk = v.scenario.deployment.colocated.chunk_tokens_per_npu
-    new_tokens = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
+    prompt_tokens = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
-    binding = [2.0 * new_tokens, 1.25 * new_tokens] if 0 < 2.0 * new_tokens < 0.25 * chunk else []
+    binding = (
+        [2.0 * prompt_tokens, 1.25 * prompt_tokens]
+        if 0 < 2.0 * prompt_tokens < 0.25 * chunk
+        else []
+    )
     default_tokens = Scenario().deployment.colocated.chunk_tokens_per_npu
     for chunk_tokens in (max(2 * chunk, default_tokens), 0.5 * chunk, 0.25 * chunk, *binding):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(chunk_tokens))})
@@ -132,7 +144,7 @@ def propose_prompt_delays(v: View) -> Changes:
     if "colocated" not in v.role_npus:
         return
     delay_now = v.scenario.deployment.colocated.prompt_delay
-    longer_delays = [option for option in (3, 10, 30) if option > delay_now]
+    longer_delays = [delay for delay in (3, 10, 30) if delay > delay_now]
     for delay in longer_delays if v.tpot_ratio > v.ttft_ratio else [delay_now // 3, 0]:
         yield Change({"deployment.colocated.prompt_delay": delay})
 
@@ -176,12 +188,16 @@ def propose_instance_sizes(v: View) -> Changes:
     for role in ("decode", "prefill", "colocated"):
         if role not in v.role_npus or (role == "prefill" and v.ttft_ratio < 0.25):
             continue
-        count, npus = v.role_npus[role]
+        instances, npus_each = v.role_npus[role]
         path = f"deployment.{role}"
-        if npus % 2 == 0:
-            yield Change({f"{path}.instances": 2 * count, f"{path}.npus_per_instance": npus // 2})
-        if count % 2 == 0:
-            yield Change({f"{path}.instances": count // 2, f"{path}.npus_per_instance": 2 * npus})
+        if npus_each % 2 == 0:
+            yield Change(
+                {f"{path}.instances": 2 * instances, f"{path}.npus_per_instance": npus_each // 2}
+            )
+        if instances % 2 == 0:
+            yield Change(
+                {f"{path}.instances": instances // 2, f"{path}.npus_per_instance": 2 * npus_each}
+            )
     if v.full is not None and v.full.costs.decode_role is not None:
         redundant_experts = v.scenario.experts.redundant
         layout = v.full.costs.decode_role.layout

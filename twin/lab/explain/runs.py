@@ -140,10 +140,12 @@ def run_score(before: Summary, after: Summary, s: Scenario) -> float:
     latencies nearer to their limits, more requests finished."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
     slo_ratios = [ttft_ratio(run, s) + tpot_ratio(run, s) + 1e-3 for run in (before, after)]
-    gain = SERVED * (share_met(after) - share_met(before)) + math.log(slo_ratios[0] / slo_ratios[1])
+    score = SERVED * (share_met(after) - share_met(before)) + math.log(
+        slo_ratios[0] / slo_ratios[1]
+    )
     if catches_up(before, after, s):
-        gain += math.log(finished_share(after, s) / max(finished_share(before, s), LEAST_FINISHED))
-    return gain
+        score += math.log(finished_share(after, s) / max(finished_share(before, s), LEAST_FINISHED))
+    return score
 
 
 def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
@@ -151,8 +153,8 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
     does harm on a seed."""
     pairs: list[tuple[Summary, Summary]] = []
     for seed_scenario in with_seeds(s, MORE_SEEDS + RARE_SEEDS):
-        are_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
-        if are_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
+        has_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
+        if has_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
             break
         before, after = runs.summary_of(seed_scenario), runs.summary_with(seed_scenario, settings)
         if before is None or after is None or is_harmful(before, after, seed_scenario):
@@ -164,13 +166,13 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
     """Whether the gains on two seeds are similar, and large or far within the SLO; pairs: (summary
     before, after) by seed."""
-    is_clear = all(
+    is_clear_gain = all(
         (share_met(after) - share_met(before) >= 2 * CLEAR and attained_share(after) >= MOST)
         or max(ttft_ratio(after, s), tpot_ratio(after, s)) < EASY
         for before, after in pairs
     )
     gain, other_gain = (_gain([pair], s, {}) for pair in pairs)
-    if not is_clear or gain is None or other_gain is None or gain.metric != other_gain.metric:
+    if not is_clear_gain or gain is None or other_gain is None or gain.metric != other_gain.metric:
         return False
     smaller_gain, larger_gain = sorted((gain.promise, other_gain.promise))
     return smaller_gain >= AGREES * larger_gain
@@ -181,13 +183,13 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
     all_catch_up = all(catches_up(before, after, s) for before, after in pairs)
     metrics = NAMED if all_catch_up else NAMED[:-1]  # else as many finish as arrive
     gains = [gain for metric in metrics if (gain := _metric_gain(metric, pairs, s)) is not None]
-    shares = [float(np.mean([attained_share(pair[side]) for pair in pairs])) for side in (0, 1)]
-    if CLEAR < shares[0] < s.slo.share:  # some requests keep the SLO and others do not: that counts
+    met_shares = [float(np.mean([attained_share(pair[side]) for pair in pairs])) for side in (0, 1)]
+    if CLEAR < met_shares[0] < s.slo.share:  # some keep the SLO and others do not: that counts
         gains = [gain for gain in gains if gain[1] == "slo_attainment"]
     if not gains:
         return None
     _, metric, before, after, promise = max(gains)
-    return Gain(settings, metric, before, after, promise, shares[0], shares[1])
+    return Gain(settings, metric, before, after, promise, met_shares[0], met_shares[1])
 
 
 def is_harmful(before: Summary, after: Summary, s: Scenario) -> bool:
@@ -198,8 +200,10 @@ def is_harmful(before: Summary, after: Summary, s: Scenario) -> bool:
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
     p99_ratios = (tpot_ratio,) if catches_up(before, after, s) else (ttft_ratio, tpot_ratio)
-    rises = (ratio_of(after, s) > max(ratio_of(before, s) * 1.02, 0.85) for ratio_of in p99_ratios)
-    return share_rise < CLEAR and any(rises)
+    p99_rises = (
+        ratio_of(after, s) > max(ratio_of(before, s) * 1.02, 0.85) for ratio_of in p99_ratios
+    )
+    return share_rise < CLEAR and any(p99_rises)
 
 
 def _metric_gain(
@@ -213,21 +217,21 @@ def _metric_gain(
     before, after = np.array(pair_values, float).T
     better_sign = 1.0 if METRICS[metric].better == "higher" else -1.0
     gains = better_sign * (after - before)
-    mean_change, least_change = float(gains.mean()), float(gains.min())
-    base_value = max(abs(float(before.mean())), 1e-12)
-    least_gain = SAID * base_value
+    mean_gain, least_gain = float(gains.mean()), float(gains.min())
+    base_mean = max(abs(float(before.mean())), 1e-12)
+    needed_gain = SAID * base_mean
     if metric == "slo_attainment":  # half of those that miss the SLO, however few they are
-        least_gain = min(NOTABLE, 0.5 * (1.0 - float(before.mean())))
-    if least_change <= 0 or least_change < 0.5 * mean_change or least_change < least_gain:
+        needed_gain = min(NOTABLE, 0.5 * (1.0 - float(before.mean())))
+    if least_gain <= 0 or least_gain < 0.5 * mean_gain or least_gain < needed_gain:
         return None
     if metric == "slo_attainment":
-        weight = SERVED * least_change
+        metric_weight = SERVED * least_gain
     elif metric == "throughput_req_per_s":
-        weight = least_change / base_value
+        metric_weight = least_gain / base_mean
     else:
-        limit_s = s.slo.ttft_s if metric.startswith("ttft") else 1e-3 * s.slo.tpot_ms
-        weight = least_change / limit_s * (1.0 if metric.endswith("p99") else 0.5)
-    return weight, metric, float(before.mean()), float(after.mean()), least_change
+        slo_limit_s = s.slo.ttft_s if metric.startswith("ttft") else 1e-3 * s.slo.tpot_ms
+        metric_weight = least_gain / slo_limit_s * (1.0 if metric.endswith("p99") else 0.5)
+    return metric_weight, metric, float(before.mean()), float(after.mean()), least_gain
 
 
 def metric_value(metric: str, summary: Summary, s: Scenario) -> float | None:

@@ -33,12 +33,14 @@ def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dic
         operators = tables["operators"].filter(pl.col("phase") == "prefill")
         batch_count = float(operators["iterations"].max() or 0.0) if operators.height else 0.0  # type: ignore[arg-type]
         windows = tables["windows"].filter(pl.col("t_s") >= scenario.warmup_s)
-        total_tokens = float((windows["input_tokens_per_s"] * windows["window_s"]).sum() or 0.0)
-        tokens = total_tokens / batch_count if batch_count > 0 else 0.0  # of a mean batch
+        run_tokens = float((windows["input_tokens_per_s"] * windows["window_s"]).sum() or 0.0)
+        batch_tokens = run_tokens / batch_count if batch_count > 0 else 0.0  # of a mean batch
         prompt_tokens = _mean(tables["requests"]["input_tokens"]) or 1.0
-        attention_pairs = tokens * 0.5 * min(prompt_tokens, tokens)
+        attention_pairs = batch_tokens * 0.5 * min(prompt_tokens, batch_tokens)
         load = _hottest_load(tables, "prefill")
-        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, load, load)
+        timelines["prefill"] = prefill_timeline(
+            costs.prefill, batch_tokens, attention_pairs, load, load
+        )
     return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
 
@@ -90,5 +92,5 @@ def _mean(column: pl.Series) -> float:
 def _hottest_load(tables: Tables, role: str) -> float:
     """Expert load of a role's hottest die in the run, divided by the mean load; at least 1."""
     ranks = tables["ranks"].filter(pl.col("role") == role)
-    hottest = ranks["expert_load"].max() if "expert_load" in ranks.columns else None
-    return max(1.0, float(hottest)) if isinstance(hottest, int | float) else 1.0
+    hottest_load = ranks["expert_load"].max() if "expert_load" in ranks.columns else None
+    return max(1.0, float(hottest_load)) if isinstance(hottest_load, int | float) else 1.0

@@ -42,8 +42,8 @@ class View:
 
     def figure(self, key: str) -> float:
         """A figure of the run's summary in SI by its key; 0 if it is missing."""
-        value = self.summary.get(key)
-        return float(value) if isinstance(value, int | float) else 0.0
+        figure = self.summary.get(key)
+        return float(figure) if isinstance(figure, int | float) else 0.0
 
     @property
     def has_experts(self) -> bool:
@@ -61,9 +61,9 @@ class View:
 
     def gain_of(self, share: float, *stages: str) -> float:
         """Score that the run would gain if a share of the time of these TTFT stages went away."""
-        share_left = 1.0 - share * sum(self.ttft_shares[stage] for stage in stages)
-        ratios_left = self.ttft_ratio * share_left + self.tpot_ratio + 1e-3
-        return math.log((self.ttft_ratio + self.tpot_ratio + 1e-3) / ratios_left)
+        time_share_left = 1.0 - share * sum(self.ttft_shares[stage] for stage in stages)
+        slo_ratios_left = self.ttft_ratio * time_share_left + self.tpot_ratio + 1e-3
+        return math.log((self.ttft_ratio + self.tpot_ratio + 1e-3) / slo_ratios_left)
 
     @property
     def free_npus(self) -> int:
@@ -113,9 +113,9 @@ def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
     the end of the run, summed."""
     waited_s = {}
     for stage, *columns in TTFT_PARTS:
-        times_s = [requests[column].cast(pl.Float64).to_numpy() for column in columns]
-        has_begun, has_ended = (np.isfinite(stage_times_s) for stage_times_s in times_s)
-        waited_s[stage] = float((horizon_s - times_s[0][has_begun & ~has_ended]).sum())
+        stamps_s = [requests[column].cast(pl.Float64).to_numpy() for column in columns]
+        has_begun, has_ended = (np.isfinite(stage_stamps_s) for stage_stamps_s in stamps_s)
+        waited_s[stage] = float((horizon_s - stamps_s[0][has_begun & ~has_ended]).sum())
     return waited_s
 
 
@@ -159,8 +159,8 @@ def finished_share(summary: Summary, s: Scenario) -> float:
 
 def catches_up(before: Summary, after: Summary, s: Scenario) -> bool:
     """Whether a change makes an overloaded run finish clearly more of its requests."""
-    share_before = finished_share(before, s)
-    return share_before < BEHIND and finished_share(after, s) > CLEARLY * share_before
+    finished_before = finished_share(before, s)
+    return finished_before < BEHIND and finished_share(after, s) > CLEARLY * finished_before
 
 
 def given_up_share(summary: Summary) -> float:

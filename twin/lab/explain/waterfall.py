@@ -35,11 +35,11 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     stage_s = _mean_stage_s(run_tables["requests"], clean_view.scenario.warmup_s)
     if not request_s or stage_s is None:
         return {}
-    front_s, router_s, queue_s, prefill_s, transfer_s, decode_s = stage_s
-    served_s = min(front_s, 1e-3 * view.scenario.front_end.service_ms)
+    front_end_s, router_s, queue_s, prefill_s, transfer_s, decode_s = stage_s
+    served_s = min(front_end_s, 1e-3 * view.scenario.front_end.service_ms)
     piece_s = dict.fromkeys(PIECES, 0.0)
     piece_s |= {"host": served_s, "kv": transfer_s}
-    piece_s["queueing"] = front_s - served_s + router_s + queue_s
+    piece_s["queueing"] = front_end_s - served_s + router_s + queue_s
     timelines = mean_load_timelines(clean_view.scenario, clean_view.facts, run_tables)
     for phase, spent_s in (("prefill", prefill_s), ("decode", decode_s)):
         for piece, piece_share in _piece_shares(run_tables, phase, timelines.get(phase)).items():
@@ -95,10 +95,12 @@ def _piece_shares(
     outer_s = sum(seconds for stream, _, seconds in busy_rows if not stream)
     layer_share = timeline.end - timeline.begin if timeline is not None else 0.0
     # The streams overlap: what both are at work shares the time that the layers last.
-    scale = layer_share / (1.0 - layer_share) * outer_s / stream_s if stream_s and outer_s else 1.0
+    stream_scale = (
+        layer_share / (1.0 - layer_share) * outer_s / stream_s if stream_s and outer_s else 1.0
+    )
     piece_s: dict[str, float] = {}
     for stream, operator, seconds in busy_rows:
-        scaled_s = seconds * (scale if stream else 1.0)
+        scaled_s = seconds * (stream_scale if stream else 1.0)
         piece_s[piece_of(operator)] = piece_s.get(piece_of(operator), 0.0) + scaled_s
     total_s = sum(piece_s.values())
     return {piece: scaled_s / total_s for piece, scaled_s in piece_s.items()} if total_s else {}
@@ -119,7 +121,11 @@ def operator_seconds(
         for stream, name, layer_share in layer_shares(timeline)
     ]
     in_layers = {name for _, name, _ in layer_rows}
-    outer_s = {n: s for n, s in busy_s.items() if s > 0 and (n not in in_layers or n in _OUTSIDE)}
+    outer_s = {
+        name: seconds
+        for name, seconds in busy_s.items()
+        if seconds > 0 and (name not in in_layers or name in _OUTSIDE)
+    }
     outer_scale = (1.0 - layers_share) * iteration_s / (sum(outer_s.values()) or 1.0)
     return layer_rows + [("", name, seconds * outer_scale) for name, seconds in outer_s.items()]
 
@@ -154,12 +160,16 @@ def _separate_weights(piece_s: dict[str, float], view: View, decode_s: float) ->
     """Move time from attention and experts to `weights` in `piece_s` (seconds by piece): what
     reading all weights once at full bandwidth takes. decode_s: decode seconds of a mean request."""
     role = view.full.costs.decode_role if view.full is not None else None
-    pass_s = view.figure("decode_iteration_s_mean")
-    if role is None or view.full is None or not pass_s:
+    iteration_s = view.figure("decode_iteration_s_mean")
+    if role is None or view.full is None or not iteration_s:
         return
-    hbm_per_s = role.chip.hbm_bytes_per_s * role.dies
+    hbm_bytes_per_s = role.chip.hbm_bytes_per_s * role.dies
     tokens = 1e6 * role.dies  # with so many tokens no expert stays unread
-    read_share = decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks)) / hbm_per_s / pass_s
+    read_share = (
+        decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks))
+        / hbm_bytes_per_s
+        / iteration_s
+    )
     layers_s = piece_s["attention"] + piece_s["experts"]
     weights_s = min(read_share * decode_s, 0.95 * layers_s)
     for piece in ("attention", "experts"):

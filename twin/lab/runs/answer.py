@@ -74,8 +74,8 @@ def _load_named_values(scenario: Scenario) -> np.ndarray | None:
     with closing(open_store()) as store:
         if scenario.supernode.imported:
             store.machines.load(scenario.supernode.machine)
-        counts_table = store.counts.value_of(scenario)
-    return None if counts_table is None else counts_table.counts
+        imported_counts = store.counts.value_of(scenario)
+    return None if imported_counts is None else imported_counts.counts
 
 
 def compare_by_name(
@@ -96,8 +96,8 @@ def compare_by_name(
         if seeds < LEAST:
             return comparison
         return with_pairs(comparison, [
-            [find_or_run(store, question, watching(name)).summary for question in questions]
-            for name, questions in zip(names, reseed(scenarios, 0, seeds), strict=True)
+            [find_or_run(store, copy, watching(name)).summary for copy in copies]
+            for name, copies in zip(names, reseed(scenarios, 0, seeds), strict=True)
         ])  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def explain_run(
 def sweep_fields(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:
     """Simulate a sweep over one or two fields; returns `over`, `conclusion` and `points`. over: a
     text for each field, as `parse_axis` reads it."""
-    axes = [sweep.parse_axis(text) for text in over]
+    axes = [sweep.parse_axis(axis_text) for axis_text in over]
     points = sweep.points(scenario, axes)
     run_rows: list[RunRow | None] = []
     with closing(open_store()) as store, closing(Runner(store, standby=0).start()) as runner:

@@ -28,20 +28,20 @@ def read_in_process(
     name = printable(name)
     command = command_of("twin.lab.runs.apart", kind.key, name)
     try:
-        output = subprocess.run(
+        message = subprocess.run(
             [*command, str(memory_bytes), str(seconds)], input=data, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, env={**os.environ, **FEW_THREADS}, timeout=seconds,
             check=False,
         ).stdout  # fmt: skip
     except subprocess.TimeoutExpired:
-        output = b""
-    if not output:  # killed, or out of memory where it could not say so
+        message = b""
+    if not message:  # killed, or out of memory where it could not say so
         raise Refused(
             f"{name} takes more than {memory_bytes >> 20:,} MB of memory or {seconds:g} s to be "
             "read: cut it into parts"
         )
-    stream = io.BytesIO(output)
-    header, tables = unpack_message(stream.readline(), stream)
+    message_stream = io.BytesIO(message)
+    header, tables = unpack_message(message_stream.readline(), message_stream)
     if "refused" in header:
         raise Refused(header["refused"])
     return kind.join(Parts(**header, tables=tables))
@@ -49,8 +49,11 @@ def read_in_process(
 
 def main() -> None:
     """Read standard input as a value of the named kind, within limits; write its parts out."""
-    key, file_name, memory_bytes, seconds = sys.argv[1:]
-    kind = next((kind for kind in KINDS if kind.key == key), None) or hooks_of(FileKind)[key].load()
+    kind_key, file_name, memory_bytes, seconds = sys.argv[1:]
+    kind = (
+        next((kind for kind in KINDS if kind.key == kind_key), None)
+        or hooks_of(FileKind)[kind_key].load()
+    )
     assert kind.reader is not None
     reader = kind.reader.load()
     file_bytes = sys.stdin.buffer.read()
@@ -62,12 +65,12 @@ def main() -> None:
     try:
         parts = kind.split(reader(file_bytes, file_name))
         header = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
-        output = pack_message(header, parts.tables)
+        message = pack_message(header, parts.tables)
     except ValueError as error:
-        output = pack_message({"refused": str(error)}, {})
+        message = pack_message({"refused": str(error)}, {})
     except MemoryError:
         return  # the other end knows what an empty answer means
-    sys.stdout.buffer.write(output)
+    sys.stdout.buffer.write(message)
 
 
 if __name__ == "__main__":

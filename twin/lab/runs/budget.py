@@ -61,7 +61,7 @@ class Budget:
 def estimate_budget(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     """Estimated budget of a scenario's run; trace_requests: number of requests in its trace."""
     budgets = [_budget_of_one(model, facts, trace_requests) for model in split_models(s)]
-    memory_bytes = BASE_BYTES + sum(model.memory_bytes - BASE_BYTES for model in budgets)
+    memory_bytes = BASE_BYTES + sum(budget.memory_bytes - BASE_BYTES for budget in budgets)
     return Budget(sum(b.requests for b in budgets), memory_bytes, sum(b.seconds for b in budgets))
 
 
@@ -70,28 +70,28 @@ def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
     workload, deployment, experts = s.workload, s.deployment, s.experts
     if workload.arrivals == "trace":
         trace_requests_used = min(trace_requests, workload.trace.max_requests or trace_requests)
-        requests = float(trace_requests_used * workload.trace.tree_copies)
+        request_count = float(trace_requests_used * workload.trace.tree_copies)
     elif workload.arrivals == "closed_loop":
         answer_s = max(mean_lengths(workload, facts).output_tokens, 1.0) * FASTEST_TOKEN_S
         req_per_s = min(workload.concurrency / answer_s, LUCKY * _sustained_req_per_s(s, facts))
-        requests = workload.concurrency + req_per_s * s.horizon_s
+        request_count = workload.concurrency + req_per_s * s.horizon_s
     else:
-        requests = (
+        request_count = (
             workload.rate_req_per_s * s.horizon_s * mean_rate_factor(workload, s.horizon_s, facts)
         )
     if workload.prompts and workload.arrivals != "trace":
-        requests = min(requests, float(workload.prompts))
+        request_count = min(request_count, float(workload.prompts))
     instance_count = deployment.prefill.instances + deployment.decode.instances
-    seconds = requests * REQUEST_S
-    seconds += s.horizon_s / s.step_s * (STEP_S + instance_count * INSTANCE_STEP_S)
+    wall_s = request_count * REQUEST_S
+    wall_s += s.horizon_s / s.step_s * (STEP_S + instance_count * INSTANCE_STEP_S)
     if experts.drift_s or experts.shift_every_s or experts.topics > 1:
-        seconds += LOOKS * SHIFT_S
+        wall_s += LOOKS * SHIFT_S
     if experts.shift_every_s:
-        seconds += s.horizon_s / experts.shift_every_s * SHIFT_S
+        wall_s += s.horizon_s / experts.shift_every_s * SHIFT_S
     if experts.balancing.policy not in ("none", "oracle"):
-        seconds += s.horizon_s / experts.balancing.interval_s * DECISION_S
-    attempts = requests * (1.0 + s.clients.retries)  # there is room for every attempt
-    return Budget(requests, BASE_BYTES + attempts * REQUEST_BYTES, seconds)
+        wall_s += s.horizon_s / experts.balancing.interval_s * DECISION_S
+    attempts = request_count * (1.0 + s.clients.retries)  # there is room for every attempt
+    return Budget(request_count, BASE_BYTES + attempts * REQUEST_BYTES, wall_s)
 
 
 def _sustained_req_per_s(s: Scenario, facts: Facts) -> float:
@@ -104,9 +104,9 @@ def _sustained_req_per_s(s: Scenario, facts: Facts) -> float:
 
 def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
     """Estimated budget of a scenario's run, with its stored trace."""
-    reference = store.traces.kind.named(scenario)
-    row = store.traces.get(reference.digest) if reference else None
-    return estimate_budget(scenario, facts, row.rows if row is not None else 0)
+    trace_reference = store.traces.kind.named(scenario)
+    trace_row = store.traces.get(trace_reference.digest) if trace_reference else None
+    return estimate_budget(scenario, facts, trace_row.rows if trace_row is not None else 0)
 
 
 def limit_bytes(budget: Budget) -> float:

@@ -82,9 +82,9 @@ class Cluster:
                 return {}
             client = self._connect()
             try:
-                for key, (task, text) in list(self._sent.items()):
+                for key, (task, task_text) in list(self._sent.items()):
                     if key not in self._futures:
-                        arguments = (run_task, key, task, text)
+                        arguments = (run_task, key, task, task_text)
                         self._futures[key] = client.submit(*arguments, key=key, retries=AGAIN)
             except connection_errors():
                 self._disconnect()
@@ -274,8 +274,8 @@ def main() -> None:
     task_queue: SimpleQueue[dict[str, str]] = SimpleQueue()
     # It ends with its input: the answer would go nowhere, and another may begin the same.
     say = listen(task_queue.put)
-    is_last = False
-    while not is_last:
+    is_last_task = False
+    while not is_last_task:
         task = task_queue.get()
         try:
             reply = {"answer": Hook("done", TASKS[task["what"]]).load()(task["text"])}
@@ -283,8 +283,8 @@ def main() -> None:
             if not type(error).__module__.startswith("twin."):
                 log.exception("a process that simulates failed")
             reply = {"refused": str(error)}
-        is_last = peak_bytes() > PEAK_BYTES_MAX
-        say({**reply, "last": is_last})
+        is_last_task = peak_bytes() > PEAK_BYTES_MAX
+        say({**reply, "last": is_last_task})
     end_now()
 
 

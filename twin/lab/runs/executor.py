@@ -93,13 +93,13 @@ class Runner:
         it; engine: module of another engine, as `job.EXPLAIN`. Raises StoreError, TooLarge."""
         view = view or self._store
         with self._door:
-            ids = self._store.runs.queued_ids()
-            if len(ids) >= WAITING_MAX:
+            queued = self._store.runs.queued_ids()
+            if len(queued) >= WAITING_MAX:
                 raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
             if view.visitor and view.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
                 reason = f"{EACH_MAX} runs of yours wait or run"
                 raise StoreError(f"{reason}: let some finish, or stop some")
-            self._budgets = {run: budget for run, budget in self._budgets.items() if run in ids}
+            self._budgets = {run: budget for run, budget in self._budgets.items() if run in queued}
             waiting_budgets = self._budgets.values()
             # Who waits for a run waits for nothing else.
             if not engine and self._store.runs.get(self._explaining):
@@ -243,10 +243,10 @@ class Runner:
             del self._processes[owner_name]
             process.close_input()
             end_text = exit_text(exit_status)
-            ids = self._store.runs.end_runs(
+            ended_ids = self._store.runs.end_runs(
                 owner_name, f"its process ended unexpectedly ({end_text})"
             )
-            self._stillborn = 0 if ids or exit_status == 0 else self._stillborn + 1
+            self._stillborn = 0 if ended_ids or exit_status == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S
                 self.trouble = f"no run can be started ({end_text}): the server's log says why"
@@ -264,8 +264,8 @@ class Runner:
         number and at most the limit."""
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
-        process_count = min(self._size, max(self._standby, waiting + running))
-        for _ in range(process_count - len(self._processes)):
+        needed_count = min(self._size, max(self._standby, waiting + running))
+        for _ in range(needed_count - len(self._processes)):
             owner_name = secrets.token_urlsafe(12)
             idle_s = float("inf") if not self._processes else IDLE_S
             self._processes[owner_name] = self._start_process(owner_name, idle_s)

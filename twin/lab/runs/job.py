@@ -58,17 +58,17 @@ def start_heartbeat(
     takes progress, also for `watch`, and returns whether to continue. With a budget the thread ends
     the run and this process if they take far more memory."""
     latest_progress: tuple[float, dict[str, Any]] = (0.0, {})
-    reply: Beat = "go"
+    beat_reply: Beat = "go"
     is_over = threading.Event()
 
     def beat_until_over() -> None:
         """Store progress as a heartbeat, and read whether to stop, until the run is over."""
-        nonlocal reply
+        nonlocal beat_reply
         while not is_over.wait(PULSE_S):
             if budget is not None and (taken_bytes := resident_bytes()) > limit_bytes(budget):
                 _fail_too_large(store, run, owner, budget, taken_bytes)
             try:
-                reply = store.runs.beat(run, owner, *latest_progress)
+                beat_reply = store.runs.beat(run, owner, *latest_progress)
             except StoreError as error:
                 # The next beat may get through; a run outlives many missed ones.
                 log.warning("progress of run %s was not stored: %s", run, error)
@@ -77,15 +77,15 @@ def start_heartbeat(
         """Note progress for the next heartbeat; returns whether the run goes on."""
         nonlocal latest_progress
         latest_progress = (share_done, dict(live))
-        return reply == "go" and (watch is None or watch(share_done, live))
+        return beat_reply == "go" and (watch is None or watch(share_done, live))
 
-    thread = threading.Thread(target=beat_until_over, daemon=True)
-    thread.start()
+    beat_thread = threading.Thread(target=beat_until_over, daemon=True)
+    beat_thread.start()
     try:
         yield take_progress
     finally:
         is_over.set()
-        thread.join()
+        beat_thread.join()
 
 
 def execute_run(
@@ -98,13 +98,13 @@ def execute_run(
     try:
         if limited:
             budget = budget_of(store, store.scenarios.load(row.scenario), load_facts())
-        with start_heartbeat(store, row.id, owner, watch, budget) as progress:
+        with start_heartbeat(store, row.id, owner, watch, budget) as take_progress:
             if row.engine_version != engine.ENGINE_VERSION:
                 raise StoreError(
                     f"this run was requested of engine {row.engine_version}, and here is "
                     f"{engine.ENGINE_VERSION}: run the scenario again"
                 )
-            run_result = compute_run(store, row, engine, progress)
+            run_result = compute_run(store, row, engine, take_progress)
             store.runs.finish(row.id, owner, run_result, time.monotonic() - start_s)
     except (engine.Cancelled, KeyboardInterrupt):
         store.runs.end_cancelled(row.id, owner)
@@ -123,21 +123,21 @@ def compute_run(store: Store, row: RunRow, engine: ModuleType, progress: Watch) 
         facts = store.facts(row.facts_digest)
     trace, counts_table = store.traces.value_of(scenario), store.counts.value_of(scenario)
     count_args = {} if counts_table is None else {"counts": counts_table.counts}
-    result: Run = engine.simulate(scenario, facts, trace=trace, progress=progress, **count_args)
-    return result
+    run: Run = engine.simulate(scenario, facts, trace=trace, progress=progress, **count_args)
+    return run
 
 
 def _fail_too_large(store: Store, run: str, owner: Owner, budget: Budget, taken_bytes: int) -> None:
     """Fail a run that takes too much memory (bytes), and end this process."""
-    sentence = (
+    reason = (
         f"the run took {taken_bytes / 1e9:.2g} GB of memory, and {limit_bytes(budget) / 1e9:.2g} "
         f"GB are allowed ({budget.memory_bytes / 1e9:.2g} GB were estimated): shorten horizon_s or "
         "lower the rate"
     )
     try:
-        store.runs.fail(run, owner, sentence)
+        store.runs.fail(run, owner, reason)
     finally:
-        log.error("run %s was ended: %s", run, sentence)
+        log.error("run %s was ended: %s", run, reason)
         os._exit(0)
 
 

@@ -101,8 +101,8 @@ class Live:
 
     def _forget(self, run: str) -> None:
         """Remove a run, and stop it if work on it goes on."""
-        state = self._runs.pop(run, None)
-        if state is not None and (state.searching or not state.ended):
+        status = self._runs.pop(run, None)
+        if status is not None and (status.searching or not status.ended):
             self._send(run, None)
 
     def _send(self, run: str, question: Scenario | None) -> None:
@@ -115,19 +115,19 @@ class Live:
         with self._changed:
             if message is None:  # the run under way and those that waited have no answer
                 self._deaths += 1
-                ended_runs = {run: state for run, state in self._runs.items() if state.ended}
+                ended_runs = {run: status for run, status in self._runs.items() if status.ended}
                 self._runs.clear()
                 self._runs |= {
-                    run: replace(state, searching=False) for run, state in ended_runs.items()
+                    run: replace(status, searching=False) for run, status in ended_runs.items()
                 }
             else:
                 header, tables = message
                 self._deaths = 0
-                run, last_status = header["run"], self._runs.get(header["run"])
+                run, known_status = header["run"], self._runs.get(header["run"])
                 if header["seen"] is None:
                     self._runs.pop(run, None)
-                elif last_status is not None:
-                    self._runs[run] = Status(**header["seen"], tables=tables or last_status.tables)
+                elif known_status is not None:
+                    self._runs[run] = Status(**header["seen"], tables=tables or known_status.tables)
             self._changed.notify_all()
 
 
@@ -220,7 +220,7 @@ class Answering:
     def _continue_search(self) -> None:
         """Run the next simulation of the newest search; one that a question stops is repeated."""
         run = next(reversed(self._searches))
-        search, trial_scenario, state, capacity_key = self._searches[run]
+        search, trial_scenario, status, capacity_key = self._searches[run]
         if capacity_key in self._found:  # that of another visitor has found it
             self._end_search(run)
             return
@@ -236,7 +236,7 @@ class Answering:
         except ValueError as error:
             log.info("a load cannot run: %s", error)
         try:
-            self._searches[run] = search, search.send(summary), state, capacity_key
+            self._searches[run] = search, search.send(summary), status, capacity_key
         except StopIteration as ended:
             capacity = asdict(ended.value) | {"unit": ended.value.unit}
             if capacity["high"] == math.inf:
@@ -248,8 +248,8 @@ class Answering:
 
     def _end_search(self, run: str) -> None:
         """End the search of a run whose capacity is found, and report it."""
-        _, _, state, capacity_key = self._searches.pop(run)
-        self._report(run, replace(state, searching=False, capacity=self._found[capacity_key]))
+        _, _, status, capacity_key = self._searches.pop(run)
+        self._report(run, replace(status, searching=False, capacity=self._found[capacity_key]))
 
     def _report(
         self, run: str, status: Status | None, tables: Mapping[str, pl.DataFrame] = {}

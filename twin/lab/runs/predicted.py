@@ -20,10 +20,11 @@ def predict_all(
     if not scenario.models:
         return _predict_one(scenario, trace, counts)
     named_scenarios = zip(model_names(scenario), split_models(scenario), strict=True)
-    answers = {name: _predict_one(model, trace, counts) for name, model in named_scenarios}
-    answer = next(iter(answers.values()))
-    wall_s = sum(answer["wall_s"] for answer in answers.values())
-    return answer | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": answers}
+    answer_by_model = {name: _predict_one(model, trace, counts) for name, model in named_scenarios}
+    first_answer = next(iter(answer_by_model.values()))
+    wall_s = sum(answer["wall_s"] for answer in answer_by_model.values())
+    head_fields = {"scenario": scenario_digest(scenario), "wall_s": wall_s}
+    return first_answer | head_fields | {"models": answer_by_model}
 
 
 def _predict_one(

@@ -73,10 +73,10 @@ def exit_text(code: int) -> str:
 def processor_time(pid: int) -> str:
     """User and system time of a process as text, in clock ticks; '' if unknown."""
     try:
-        status_text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
+        stat_line = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
     except OSError:
         return ""
-    return " ".join(status_text.rpartition(")")[2].split()[11:13])
+    return " ".join(stat_line.rpartition(")")[2].split()[11:13])
 
 
 def peak_bytes() -> int:
@@ -131,13 +131,13 @@ class Piped:
 
     def _listen(self, receive: Callable[[Message | None], object]) -> None:
         """Pass messages to `receive` until the output ends; runs on a thread."""
-        stream = self._process.stdout
-        assert stream is not None
-        with stream:
-            for line in stream:
+        process_output = self._process.stdout
+        assert process_output is not None
+        with process_output:
+            for line in process_output:
                 self._lines += 1
                 if line.strip():
-                    receive(unpack_message(line, stream))
+                    receive(unpack_message(line, process_output))
         receive(None)
 
     def say(self, value: object = None) -> None:
@@ -175,14 +175,14 @@ def listen(hear: Callable[[Any], object], end: Callable[[], object] = end_now) -
     """Begin to listen to standard input on a thread: `hear` gets each value, `end` is called at its
     end. Returns a function that sends a message from any thread."""
     # What a library prints must not come between messages.
-    output, lock = os.fdopen(os.dup(1), "wb"), threading.Lock()
+    message_stream, write_lock = os.fdopen(os.dup(1), "wb"), threading.Lock()
     os.dup2(2, 1)
 
     def write(data: bytes) -> None:
         """Write bytes to the output as a whole, from any thread."""
-        with lock, suppress(BrokenPipeError):
-            output.write(data)
-            output.flush()
+        with write_lock, suppress(BrokenPipeError):
+            message_stream.write(data)
+            message_stream.flush()
 
     def read() -> None:
         """Pass values of the input to `hear` until it ends."""

@@ -106,10 +106,10 @@ def verify_runs(file: Path, watch: Watch = lambda _share, _live: True) -> Iterat
         try:
             for damage in read_archive_file(store, file).left_out:
                 yield Verified("", "", "not compared", damage)
-            offset = 0
-            while rows := store.runs.search(offset=offset).rows:
+            row_offset = 0
+            while rows := store.runs.search(offset=row_offset).rows:
                 yield from (_verify_run(store, row, watch) for row in rows)
-                offset += len(rows)
+                row_offset += len(rows)
         finally:
             store.close()
 
@@ -128,7 +128,7 @@ def _verify_run(store: Store, row: RunRow, watch: Watch) -> Verified:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:
         return Verified(row.id, row.name, "same bytes", engine_note)
-    figures = [key for key, value in run.summary.items() if row.summary.get(key) != value]
+    figures = [figure for figure, value in run.summary.items() if row.summary.get(figure) != value]
     figure_text = f"other values of {numbered(len(figures), 'figure')}: {', '.join(figures[:5])}"
-    text = figure_text if figures else "tables differ"
-    return Verified(row.id, row.name, "differs", f"{text}; {engine_note}" if engine_note else text)
+    why = figure_text if figures else "tables differ"
+    return Verified(row.id, row.name, "differs", f"{why}; {engine_note}" if engine_note else why)

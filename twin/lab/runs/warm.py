@@ -50,6 +50,6 @@ def compile_stages(
 
 def _mark_path(stage: str = "all stages") -> Path:
     """Path of the file that exists once a stage (by default: all stages) is compiled."""
-    folder = compiled.use_own_cache() / compiled.source_digest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{stage.replace(' ', '-')}.done"
+    mark_folder = compiled.use_own_cache() / compiled.source_digest()[:16]
+    mark_folder.mkdir(parents=True, exist_ok=True)
+    return mark_folder / f"{stage.replace(' ', '-')}.done"

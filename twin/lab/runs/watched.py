@@ -59,19 +59,19 @@ def is_repeatable(row: RunRow) -> bool:
 
 def stored_source(store: Store, run: str) -> Source:
     """Scenario and tables of a stored run; SpecError without tables or of another engine."""
-    row = require(store.runs.get(run), "run", run)
+    run_row = require(store.runs.get(run), "run", run)
     stored_tables: Mapping[str, Any] = store.runs.tables(run)
     if "requests" not in stored_tables:
-        raise SpecError(f"run {run} has no results to trace: it is {row.state}")
-    if not is_repeatable(row):
+        raise SpecError(f"run {run} has no results to trace: it is {run_row.state}")
+    if not is_repeatable(run_row):
         raise SpecError(
             f"run {run} was made by another version of the engine, which alone repeats it: run "
             "its scenario again"
         )
-    scenario, facts = store.scenarios.load(row.scenario), load_facts()
+    scenario, facts = store.scenarios.load(run_row.scenario), load_facts()
     counts_table = store.counts.value_of(scenario)
     tables = {name: store.runs.table(run, name) for name in TABLES if name in stored_tables}
-    facts = facts if facts.digest == row.facts_digest else store.facts(row.facts_digest)
+    facts = facts if facts.digest == run_row.facts_digest else store.facts(run_row.facts_digest)
     trace = store.traces.value_of(scenario)
     return Source(scenario, tables, facts, trace, counts_table.counts if counts_table else None)
 
@@ -111,29 +111,34 @@ def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
         all_passes = passes_of.get((role, instance)) or passes_of.get(("colocated", instance), [])
         return [p for p in all_passes if p.begin_s >= begin_s and p.end_s <= end_s]
 
-    batches = passes("prefill", "prefill_start_s", "prefill_end_s")
-    seconds_by_operator, held_s = defaultdict[str, float](float), defaultdict[int, float](float)
-    for batch in batches:
-        for operator, busy_s in batch.operators:
+    prefill_passes = passes("prefill", "prefill_start_s", "prefill_end_s")
+    seconds_by_operator = defaultdict[str, float](float)
+    held_s_by_node = defaultdict[int, float](float)
+    for prefill_pass in prefill_passes:
+        for operator, busy_s in prefill_pass.operators:
             seconds_by_operator[operator] += busy_s
-        if batch.held_s > 0.0:
-            held_s[batch.hot_node] += batch.held_s
-    if batches:  # reads of the memory pool, and batches between its own
+        if prefill_pass.held_s > 0.0:
+            held_s_by_node[prefill_pass.hot_node] += prefill_pass.held_s
+    if prefill_passes:  # reads of the memory pool, and batches between its own
         prefill_s = row["prefill_end_s"] - row["prefill_start_s"] if row["prefill_end_s"] else 0.0
         seconds_by_operator[""] = max(0.0, prefill_s - sum(seconds_by_operator.values()))
-    iterations = passes("decode", "transfer_end_s", "finish_s")
-    decode_wait_s = iterations[0].begin_s - row["transfer_end_s"] if iterations else 0.0
-    mean_iteration_s = sum(p.end_s - p.begin_s for p in iterations) / max(1, len(iterations))
-    operators, hot_reads = tuple(seconds_by_operator.items()), tuple(held_s.items())
-    return Inside(operators, decode_wait_s, len(iterations), mean_iteration_s, hot_reads)
+    decode_passes = passes("decode", "transfer_end_s", "finish_s")
+    decode_wait_s = decode_passes[0].begin_s - row["transfer_end_s"] if decode_passes else 0.0
+    mean_iteration_s = sum(
+        decode_pass.end_s - decode_pass.begin_s for decode_pass in decode_passes
+    ) / max(1, len(decode_passes))
+    operators, hot_reads = tuple(seconds_by_operator.items()), tuple(held_s_by_node.items())
+    return Inside(operators, decode_wait_s, len(decode_passes), mean_iteration_s, hot_reads)
 
 
 def span_of_request(run: Source, request: int) -> tuple[float, float]:
     """Arrival and last stamp (s) of a request. Raises SpecError for an unknown number."""
     request_rows = run.tables["requests"].filter(pl.col("request_id") == request)
     if not request_rows.height:
-        count = run.tables["requests"].height
-        raise SpecError(f"request {request} is not in the run: it has {count:,} requests from 0")
+        request_count = run.tables["requests"].height
+        raise SpecError(
+            f"request {request} is not in the run: it has {request_count:,} requests from 0"
+        )
     row = request_rows.row(0, named=True)
     stamps = [stamp for column, stamp in row.items() if column.endswith("_s") and stamp is not None]
     begin_s = float(row["arrival_s"])

@@ -73,11 +73,14 @@ class MetricRow:
 
     def cell_texts(self) -> list[str]:
         """The figure of each run in words, with its change from the baseline."""
-        pairs = zip(self.ratios, self.verdicts, strict=True)
-        changes = ["" if r is None or v == "same" else f"{100 * (r - 1):+.1f} %" for r, v in pairs]
+        ratios_and_verdicts = zip(self.ratios, self.verdicts, strict=True)
+        changes = [
+            "" if ratio is None or verdict == "same" else f"{100 * (ratio - 1):+.1f} %"
+            for ratio, verdict in ratios_and_verdicts
+        ]
         return [
-            f"{as_text(self.name, figure)}  {self.paired_text(run) or change}".rstrip()
-            for run, (figure, change) in enumerate(zip(self.values, changes, strict=True))
+            f"{as_text(self.name, figure)}  {self.paired_text(run_index) or change}".rstrip()
+            for run_index, (figure, change) in enumerate(zip(self.values, changes, strict=True))
         ]
 
 
@@ -132,19 +135,19 @@ def compare(
 def change_and_verdict(name: str, value: float, base: float) -> tuple[str, str]:
     """(change, verdict) in words of a figure `value` against `base`, another run's. The change is
     in points for shares, a factor from three times `base` on, in per cent for everything else."""
-    judgement = verdict(name, value, base)
-    if judgement == "same":
-        return "same", judgement
+    verdict_word = verdict(name, value, base)
+    if verdict_word == "same":
+        return "same", verdict_word
     metric = metric_of(name)
     if metric.kind != "share" and base and value / base >= 3:
-        return f"× {value / base:,.1f}", judgement
+        return f"× {value / base:,.1f}", verdict_word
     if metric.kind == "share":
         size_text = f"{abs(100 * (value - base)):.1f} points"
     elif base:
         size_text = f"{abs(100 * (value / base - 1)):.1f} %"
     else:
         size_text = amount(abs(value), metric.kind, metric.unit)
-    return ("+" if value > base else "−") + size_text, judgement
+    return ("+" if value > base else "−") + size_text, verdict_word
 
 
 def check_run_count(run_count: int) -> None:
@@ -155,14 +158,14 @@ def check_run_count(run_count: int) -> None:
 
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     """Row of a figure (key `name`) of every run against the run with the index `baseline`."""
-    numbers = [float(figure) if is_number(figure) else None for figure in values]
-    base_value = numbers[baseline]
+    figures = [float(figure) if is_number(figure) else None for figure in values]
+    base_value = figures[baseline]
     metric = metric_of(name)
     return MetricRow(
-        name, "" if metric.kind == "share" else metric.unit, metric.better, tuple(numbers),
-        tuple(None if base_value is None or v is None else v - base_value for v in numbers),
-        tuple(None if not base_value or v is None else v / base_value for v in numbers),
-        tuple(_verdict(name, figure, base_value) for figure in numbers),
+        name, "" if metric.kind == "share" else metric.unit, metric.better, tuple(figures),
+        tuple(None if base_value is None or v is None else v - base_value for v in figures),
+        tuple(None if not base_value or v is None else v / base_value for v in figures),
+        tuple(_verdict(name, figure, base_value) for figure in figures),
     )  # fmt: skip
 
 
@@ -175,8 +178,10 @@ def _excuse_more_npus(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> 
     def has_spare_npus(run: RunRow) -> bool:
         """Whether a run has more NPUs than the baseline and finishes at least as many requests."""
         has_more_npus = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
-        req_per_s, base_per_s = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
-        return has_more_npus and req_per_s >= (1 - SAME_LOAD) * base_per_s
+        req_per_s, base_req_per_s = (
+            summary.get("throughput_req_per_s") or 0.0 for summary in (run.summary, base)
+        )
+        return has_more_npus and req_per_s >= (1 - SAME_LOAD) * base_req_per_s
 
     verdicts: list[Verdict] = [
         "different" if verdict == "worse" and has_spare_npus(run) else verdict
@@ -224,7 +229,7 @@ def reseed(
 ) -> list[list[Scenario]]:
     """For each scenario `count` copies: with the seed of scenario `baseline` and the next ones."""
     first_seed = scenarios[baseline].seed
-    return [[with_overrides(s, {"seed": first_seed + k}) for k in range(count)] for s in scenarios]
+    return [[with_overrides(s, {"seed": first_seed + i}) for i in range(count)] for s in scenarios]
 
 
 def with_pairs(
@@ -235,21 +240,21 @@ def with_pairs(
     for row in comparison.metrics:
         verdicts: list[Verdict] = list(row.verdicts)
         differences: list[Paired | None] = [None] * len(summaries)
-        for run, seed_summaries in enumerate(summaries):
+        for run_index, seed_summaries in enumerate(summaries):
             value_pairs = [
                 (float(new[row.name]), float(base[row.name]))
                 for new, base in zip(seed_summaries, summaries[comparison.baseline], strict=True)
                 if new and base and is_number(new.get(row.name)) and is_number(base.get(row.name))
             ]
-            if run == comparison.baseline or len(value_pairs) < LEAST:
+            if run_index == comparison.baseline or len(value_pairs) < LEAST:
                 continue
-            differences[run] = pair = mean_difference(value_pairs)
+            differences[run_index] = pair = mean_difference(value_pairs)
             if math.isclose(pair.base + abs(pair.mean) + pair.half, pair.base):
-                verdicts[run] = "same"
+                verdicts[run_index] = "same"
             elif abs(pair.mean) <= pair.half:
-                verdicts[run] = "noise"
-            elif row.verdicts[run] != "different":
-                verdicts[run] = _verdict(row.name, pair.base + pair.mean, pair.base)
+                verdicts[run_index] = "noise"
+            elif row.verdicts[run_index] != "different":
+                verdicts[run_index] = _verdict(row.name, pair.base + pair.mean, pair.base)
         metric_rows.append(replace(row, verdicts=tuple(verdicts), paired=tuple(differences)))
     return replace(comparison, metrics=metric_rows)
 

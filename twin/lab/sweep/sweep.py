@@ -106,8 +106,8 @@ def spaced_axis(path: str, begin: float, end: float, count: int, *, log: bool = 
     if not (math.isfinite(begin) and math.isfinite(end)) or (log and min(begin, end) <= 0):
         raise SpecError(_usage_sentence(path))
     space_values = np.geomspace if log else np.linspace
-    axis_values = [float(number) for number in space_values(begin, end, count)]
-    inner_values = [float(f"{number:.{FIGURES}g}") for number in axis_values[1:-1]]
+    axis_values = [float(axis_value) for axis_value in space_values(begin, end, count)]
+    inner_values = [float(f"{axis_value:.{FIGURES}g}") for axis_value in axis_values[1:-1]]
     return _axis_of(path, [field.kind(round(value) if field.kind is int else value) for value in
                         (axis_values[0], *inner_values, axis_values[-1])])  # fmt: skip
 
@@ -220,7 +220,7 @@ def meets_slo(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
 def knees(met: Sequence[bool | None]) -> list[int]:
     """Indices of the points before each change between SLO met and missed; met: None if unknown."""
     judged_indices = [i for i, is_met in enumerate(met) if is_met is not None]
-    return [i for i, next_i in itertools.pairwise(judged_indices) if met[i] != met[next_i]]
+    return [i for i, next_index in itertools.pairwise(judged_indices) if met[i] != met[next_index]]
 
 
 def conclusion(

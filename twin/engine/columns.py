@@ -203,8 +203,8 @@ class Decode(Columns):
     prompt_tokens = f8("ranks", "Prompt tokens of a mixed iteration.", "tokens", by="prefill")
     prompt_pairs = f8("ranks", "Pairs of attention of a mixed iteration.", by="prefill")
     tenant_growth = f8("decodes, tenants", "`growth` by tenant.", "tokens", by="fair")
-    slots = i8("ranks", "Requests it may hold; 0 when out of service.", by="machine")
-    taken_slots = i8("ranks", "Slots running or reserved on it.", by="decode, router")
+    slots = i4("ranks", "Requests it may hold; 0 when out of service.", by="machine")
+    taken_slots = i4("ranks", "Slots running or reserved on it.", by="decode, router")
     reserved_tokens = f8(
         "ranks", "KV of requests to come.", "tokens", by="decode, faults, router, swap"
     )

@@ -124,13 +124,14 @@ def count_absent(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int,
 
 
 @kernel
-def unlink_block(pool: BlockPool, row: int, block: int) -> None:
-    """Remove a resident block from its list in pool `row`; it stays counted in `used`."""
-    newer_block = pool.newer[row, block]
-    older_block = pool.older[row, block]
+def unlink_run(pool: BlockPool, row: int, first: int, last: int) -> None:
+    """Remove the blocks first..last, which are linked in this order, from their list in pool `row`;
+    they stay counted in `used`. Policies of several lists give one block (first = last)."""
+    newer_block = pool.newer[row, first]
+    older_block = pool.older[row, last]
     level = 0
     if pool.newest.shape[1] > 1:
-        level = pool.level[row, block]
+        level = pool.level[row, first]
         pool.held[row, level] -= 1
     if newer_block == NONE:
         pool.newest[row, level] = older_block
@@ -143,26 +144,27 @@ def unlink_block(pool: BlockPool, row: int, block: int) -> None:
 
 
 @kernel
-def link_newest(pool: BlockPool, row: int, block: int) -> None:
-    """Put a block at the most recent end of its list in pool `row`."""
+def link_newest(pool: BlockPool, row: int, first: int, last: int) -> None:
+    """Put the blocks first..last, which are linked in this order, at the most recent end of their
+    list in pool `row`. Policies of several lists give one block (first = last)."""
     level = 0
     if pool.newest.shape[1] > 1:
-        level = pool.level[row, block]
+        level = pool.level[row, first]
         pool.held[row, level] += 1
     newest_block = pool.newest[row, level]
-    pool.newer[row, block] = NONE
-    pool.older[row, block] = newest_block
+    pool.newer[row, first] = NONE
+    pool.older[row, last] = newest_block
     if newest_block == NONE:
-        pool.oldest[row, level] = block
+        pool.oldest[row, level] = last
     else:
-        pool.newer[row, newest_block] = block
-    pool.newest[row, level] = block
+        pool.newer[row, newest_block] = last
+    pool.newest[row, level] = first
 
 
 @kernel
 def drop_block(pool: BlockPool, row: int, block: int) -> None:
     """Remove a resident block from pool `row`."""
-    unlink_block(pool, row, block)
+    unlink_run(pool, row, block, block)
     pool.newer[row, block] = ABSENT
     pool.used[row] -= 1
 
@@ -179,7 +181,7 @@ def use_block(pool: BlockPool, row: int, block: int) -> None:
         if pool.policy == S3_FIFO:  # where it stands says when it came, not when it was used
             pool.uses[row, block] = min(pool.uses[row, block] + 1, 3)
             return
-        unlink_block(pool, row, block)
+        unlink_run(pool, row, block, block)
         if pool.policy == LFU:
             pool.level[row, block] = min(pool.level[row, block] + 1, pool.newest.shape[1] - 1)
     elif pool.capacity[row] <= 0:  # a pool without room keeps nothing
@@ -193,7 +195,7 @@ def use_block(pool: BlockPool, row: int, block: int) -> None:
         elif pool.policy == S3_FIFO:
             pool.uses[row, block] = 0
             pool.level[row, block] = MAIN if in_ghost_queue(pool, row, block) else SMALL
-    link_newest(pool, row, block)
+    link_newest(pool, row, block, block)
 
 
 @kernel
@@ -220,6 +222,26 @@ def evict_next(pool: BlockPool, row: int) -> None:
 
 
 @kernel
+def evict_oldest(pool: BlockPool, row: int, count: int) -> None:
+    """Evict the `count` (none, if negative) least recent blocks of pool `row`, which has one list
+    and at least so many blocks in it."""
+    if count <= 0:
+        return
+    oldest_block = pool.oldest[row, 0]
+    for _ in range(count):
+        next_block = pool.newer[row, oldest_block]
+        pool.newer[row, oldest_block] = ABSENT
+        oldest_block = next_block
+    pool.oldest[row, 0] = oldest_block
+    if oldest_block == NONE:
+        pool.newest[row, 0] = NONE
+    else:
+        pool.older[row, oldest_block] = NONE
+    pool.used[row] -= count
+    pool.evicted[row] += count
+
+
+@kernel
 def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
     """The block that S3-FIFO evicts next in pool `row`; used blocks move on in their queues."""
     while True:
@@ -231,16 +253,16 @@ def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
                 pool.gone[row] += 1
                 pool.ghost[row, victim] = pool.gone[row]
                 return victim
-            unlink_block(pool, row, victim)
+            unlink_run(pool, row, victim, victim)
             pool.uses[row, victim] = 0
             pool.level[row, victim] = MAIN
         else:
             victim = pool.oldest[row, MAIN]
             if pool.uses[row, victim] == 0:
                 return victim
-            unlink_block(pool, row, victim)
+            unlink_run(pool, row, victim, victim)
             pool.uses[row, victim] -= 1
-        link_newest(pool, row, victim)
+        link_newest(pool, row, victim, victim)
 
 
 @kernel
@@ -258,6 +280,39 @@ def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
 
 
 @kernel
+def use_run(pool: BlockPool, row: int, first: int, end: int) -> None:
+    """Count a use of the blocks end - 1 down to `first` in pool `row`, as `use_block` for each.
+    With one list, blocks that are linked in order already, or all absent, move together."""
+    newer, older = pool.newer[row], pool.older[row]
+    while end > first:
+        begin, absent_count = end - 1, 0
+        if pool.newest.shape[1] > 1:
+            pass
+        elif newer[begin] == ABSENT:
+            while begin > first and newer[begin - 1] == ABSENT:
+                begin -= 1
+            absent_count = end - begin
+        else:
+            while begin > first and newer[begin] == begin - 1:
+                begin -= 1
+        if pool.newest.shape[1] > 1 or absent_count > pool.capacity[row]:
+            for block in range(end - 1, begin - 1, -1):
+                use_block(pool, row, block)
+        else:
+            if absent_count == 0:
+                unlink_run(pool, row, begin, end - 1)
+            evict_oldest(pool, row, pool.used[row] + absent_count - pool.capacity[row])
+            for block in range(begin + 1, begin + absent_count):
+                newer[block] = block - 1
+                older[block - 1] = block
+            pool.used[row] += absent_count
+            link_newest(pool, row, begin, end - 1)
+            if pool.policy == TTL:
+                pool.touched_s[row, begin:end] = pool.now_s[row]
+        end = begin
+
+
+@kernel
 def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
     """Store chain k's first `blocks` blocks in pool `row` or count their use, last to first."""
     begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
@@ -268,8 +323,7 @@ def use_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) ->
         blocks_before -= chains.segment_blocks[segment]
         first_block = chains.segment_first[segment]
         stored_blocks = min(chains.segment_blocks[segment], blocks - blocks_before)
-        for block in range(first_block + stored_blocks - 1, first_block - 1, -1):
-            use_block(pool, row, block)
+        use_run(pool, row, first_block, first_block + stored_blocks)
 
 
 @kernel
@@ -319,7 +373,7 @@ def pin_blocks(
                 if hbm.newer[cell, block] == ABSENT:
                     hbm.used[cell] += 1
                 else:
-                    unlink_block(hbm, cell, block)
+                    unlink_run(hbm, cell, block, block)
                     prefix.idle[cell] -= 1
                 hbm.newer[cell, block] = PINNED
             prefix.users[cell, block] += 1
@@ -345,7 +399,7 @@ def unpin_blocks(
             prefix.users[cell, block] -= 1
             prefix.pins[cell] -= 1
             if prefix.users[cell, block] == 0:
-                link_newest(hbm, cell, block)
+                link_newest(hbm, cell, block, block)
                 prefix.idle[cell] += 1
 
 

@@ -188,9 +188,9 @@ def choose_rank(
     price: np.ndarray,
 ) -> int:  # fmt: skip
     """The rank of an instance that takes the next request; -1 if none has room.
-    choice: a code of `RANK_CHOICES`; routed: number of earlier choices; taken_slots i8[ranks],
+    choice: a code of `RANK_CHOICES`; routed: number of earlier choices; taken_slots i4[ranks],
     taken_tokens f8[ranks]: running plus reserved; all_slots, all_tokens: their sums; slots
-    i8[ranks]: maximum of each rank; price f8[ranks]: scratch.
+    i4[ranks]: maximum of each rank; price f8[ranks]: scratch.
     `kv_and_requests` takes the least sum of both loads, each divided by its mean (DeepSeek,
     open-infra-index day 6); `kv_tokens` is xDeepServe's (arXiv 2508.02520), `requests` vLLM's. Of
     equal ranks the one with the fewest tokens is taken, then the first."""
@@ -211,9 +211,15 @@ def choose_rank(
     load_bits, least_bits, best_rank = price.view(np.int64), INFINITE, NO_CHOICE
     for r in range(ranks):
         least_bits = min(least_bits, load_bits[r])
+    equal_ranks = 0  # counted by vectors: the search below, which is not, ends at the last one
     for r in range(ranks if least_bits < INFINITE else 0):
+        equal_ranks += load_bits[r] == least_bits
+    for r in range(ranks):
+        if equal_ranks == 0:
+            break
         if load_bits[r] == least_bits and (
             best_rank == NO_CHOICE or taken_tokens[r] < taken_tokens[best_rank]
         ):
             best_rank = r
+        equal_ranks -= load_bits[r] == least_bits
     return best_rank

@@ -200,9 +200,11 @@ def _add_switches(sheet: Boxes, switches: Sequence[int], supernode: int) -> int:
 def _place_blocks(sheet: Boxes, layout_name: str) -> None:
     """Set x and y of all blocks (outermost boxes): in the layout "grid" by the coordinates of their
     vertices, otherwise by the links between blocks."""
-    x_unit, y_unit = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
+    column_width, row_height = (
+        max(sheet.rect[box][side] for box, _, _ in sheet.blocks) + 44.0 for side in (2, 3)
+    )
     if layout_name == "grid":
-        positions = _grid_places(sheet, x_unit / y_unit)
+        positions = _grid_places(sheet, column_width / row_height)
     elif any(kind == "hub" for _, _, kind in sheet.blocks):
         positions = _level_places(sheet)
     else:
@@ -213,7 +215,8 @@ def _place_blocks(sheet: Boxes, layout_name: str) -> None:
     for k, box in enumerate(unplaced):
         positions[box] = float(k % per_row), next_row + k // per_row
     for box, (x, y) in positions.items():
-        sheet.rect[box] = (round(x * x_unit, 1), round(y * y_unit, 1), *sheet.rect[box][2:])
+        corner = round(x * column_width, 1), round(y * row_height, 1)
+        sheet.rect[box] = (*corner, *sheet.rect[box][2:])
 
 
 def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
@@ -247,13 +250,17 @@ def _level_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
     nearest node."""
     racks = [box for box, _, kind in sheet.blocks if kind == "rack"]
     vertices = enumerate(sheet.net.vertex_data)
-    node_of_block = {sheet.outer[sheet.box_of[v]]: a["node"] for v, a in vertices if "node" in a}
+    node_of_block = {
+        sheet.outer[sheet.box_of[vertex]]: attrs["node"]
+        for vertex, attrs in vertices
+        if "node" in attrs
+    }
     racks.sort(key=lambda box: node_of_block.get(box, 0))
-    hops = nx.multi_source_dijkstra_path_length(_block_graph(sheet), set(racks)) if racks else {}
+    hops_of = nx.multi_source_dijkstra_path_length(_block_graph(sheet), set(racks)) if racks else {}
     switches_by_hops: dict[int, list[int]] = defaultdict(list)
     for box, _, kind in sheet.blocks:
         if kind != "rack":
-            switches_by_hops[int(hops.get(box, len(sheet.name)))].append(box)
+            switches_by_hops[int(hops_of.get(box, len(sheet.name)))].append(box)
     boxes_per_row = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
     rows = [
         level[row_start : row_start + boxes_per_row]
@@ -283,21 +290,23 @@ def _spring_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
     positions = nx.spring_layout(_block_graph(sheet), seed=1, iterations=60)
     column_count = max(1, math.ceil(math.sqrt(len(positions) / 2)))
     sorted_boxes = sorted(positions, key=lambda box: positions[box][0])
-    rows = math.ceil(len(sorted_boxes) / column_count)
+    row_count = math.ceil(len(sorted_boxes) / column_count)
     position_of_box: dict[int, tuple[float, float]] = {}
     for x in range(column_count):
-        column = sorted(sorted_boxes[x * rows : (x + 1) * rows], key=lambda box: positions[box][1])
+        column = sorted(
+            sorted_boxes[x * row_count : (x + 1) * row_count], key=lambda box: positions[box][1]
+        )
         position_of_box |= {box: (float(x), float(y)) for y, box in enumerate(column)}
     return position_of_box
 
 
 def plane_names(net: Network) -> dict[str, str]:
     """Shown name of each plane; RDMA and VPC have one name if a single network carries both."""
-    names = {plane: plane.upper() for plane in ("ub", "rdma", "vpc")}
-    forwards = (attrs.get("forwards", "") for attrs in net.vertex_data if attrs["kind"] in PLANES)
-    if any({"rdma", "vpc"} <= set(plane_text.split()) for plane_text in forwards):
-        names |= dict.fromkeys(("rdma", "vpc"), "RDMA and VPC")
-    return names
+    name_of_plane = {plane: plane.upper() for plane in ("ub", "rdma", "vpc")}
+    forwarded = (attrs.get("forwards", "") for attrs in net.vertex_data if attrs["kind"] in PLANES)
+    if any({"rdma", "vpc"} <= set(plane_text.split()) for plane_text in forwarded):
+        name_of_plane |= dict.fromkeys(("rdma", "vpc"), "RDMA and VPC")
+    return name_of_plane
 
 
 def _set_matrix_rows(sheet: Boxes) -> None:
@@ -305,13 +314,13 @@ def _set_matrix_rows(sheet: Boxes) -> None:
     sub_planes = [attrs["sub_plane"] for attrs in sheet.net.vertex_data if "sub_plane" in attrs]
     for sub_plane in range(max(sub_planes, default=0) + 1):
         sheet.rows[f"UB {sub_plane}"] = ("ub", [])
-    names = plane_names(sheet.net)
-    sheet.rows |= {names[plane]: (plane, []) for plane in ("rdma", "vpc")}
+    name_of_plane = plane_names(sheet.net)
+    sheet.rows |= {name_of_plane[plane]: (plane, []) for plane in ("rdma", "vpc")}
     for vertex, attrs in enumerate(sheet.net.vertex_data):
         if "sub_plane" in attrs:
             sheet.rows[f"UB {attrs['sub_plane']}"][1].append(vertex)
         elif attrs["kind"] in PLANES:
-            sheet.rows[names[PLANES[attrs["kind"]]]][1].append(vertex)
+            sheet.rows[name_of_plane[PLANES[attrs["kind"]]]][1].append(vertex)
         elif "node" not in attrs:
             sheet.rows.setdefault(attrs["kind"], ("ub", []))[1].append(vertex)
 

@@ -50,24 +50,26 @@ class Layout:
     def lower_direction(self, values: Array) -> Array:
         """For each link, the lower of the values of its two directions, f8[links]. values:
         f8[directed links]."""
-        first_links, link_of = self.net.pairs
+        first_links, pair_of_link = self.net.pairs
         lower_values = np.full(first_links.size, np.inf)
-        np.minimum.at(lower_values, link_of, values)
+        np.minimum.at(lower_values, pair_of_link, values)
         return lower_values
 
     @cached_property
     def matrix_cell(self) -> Array:
         """Number of each link's cell in the load matrix of nodes and planes, i8[links]: node times
         the number of rows (planes), plus the row. -1: the link is not shown."""
-        net, row_of = self.net, matrix_row(self.boxes)
+        net, row_of_vertex = self.net, matrix_row(self.boxes)
         node_index = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         nodes = np.array([node_index.get(node, -1) for node in net.node.tolist()])[self.ends]
         first_links, _ = net.pairs
         sub_planes = np.where(nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[first_links], 0), -1)
-        link_rows = np.maximum(row_of[self.ends].max(axis=1), sub_planes)
+        link_rows = np.maximum(row_of_vertex[self.ends].max(axis=1), sub_planes)
         is_leaving = (nodes[:, 0] != nodes[:, 1]) & (link_rows >= 0)
         has_die = np.isin(self.ends, net.dies).any(axis=1)
-        is_entering = (nodes[:, 0] == nodes[:, 1]) & (row_of[self.ends].max(axis=1) >= 0) & has_die
+        is_entering = (
+            (nodes[:, 0] == nodes[:, 1]) & (row_of_vertex[self.ends].max(axis=1) >= 0) & has_die
+        )
         has_cell = is_leaving | (is_entering & ~np.isin(link_rows, link_rows[is_leaving]))
         home_node = np.where(nodes[:, 0] >= 0, nodes[:, 0], nodes[:, 1])
         cell_numbers = home_node * len(self.boxes.rows) + link_rows
@@ -76,14 +78,14 @@ class Layout:
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
         """(name in edits, vertices i8[n]) of each element with several vertices, such as a node."""
-        named_boxes = []
+        named_elements = []
         for name in dict.fromkeys(self.boxes.name):
             if name not in self.net.number:
                 try:
-                    named_boxes.append((name, self.net.members(name)))
+                    named_elements.append((name, self.net.members(name)))
                 except HardwareError:  # a rack, where the machine has no word for it
                     continue
-        return named_boxes
+        return named_elements
 
 
 # The fabric as built, the same graph each time; and its arrays, for questions about it as built.
@@ -156,26 +158,28 @@ def edits_message(fabric: Network) -> dict[str, Any]:
     vertex_counts = np.array([members.size for _, members in picture.elements])
     element_index = np.repeat(np.arange(vertex_counts.size), vertex_counts)
     factors_of: dict[str, list[float]] = {}
-    parents: set[str] = set()
+    containers: set[str] = set()
     for edit in edits:
         is_edited = np.zeros(len(picture.net.vertices), bool)
         for element in (edit.element, edit.to):
             if element:
                 is_edited[picture.net.members(element)] = True
         edited_counts = np.bincount(element_index, is_edited[member_vertices], vertex_counts.size)
-        is_whole = (edited_counts == vertex_counts) & (not edit.to)
-        parents.update(element_names[k] for k in np.flatnonzero((edited_counts > 0) & ~is_whole))
+        all_edited = (edited_counts == vertex_counts) & (not edit.to)
+        containers.update(
+            element_names[k] for k in np.flatnonzero((edited_counts > 0) & ~all_edited)
+        )
         if edit.to:
             continue
         vertex_names = [picture.net.vertices[k] for k in np.flatnonzero(is_edited)]
-        for name in vertex_names + [element_names[k] for k in np.flatnonzero(is_whole)]:
+        for name in vertex_names + [element_names[k] for k in np.flatnonzero(all_edited)]:
             factors = factors_of.get(name, (1.0, 1.0))
             factors_of[name] = [factors[0] * edit.capacity_factor, factors[1] * edit.latency_factor]
     return {
         "edits": len(edits),
         "links": np.diff(changed_links, prepend=0).tolist(),
         "gb": [float(f"{gb:.6g}") for gb in edited_rates[changed_links] / 1e9], "marks": factors_of,
-        "within": sorted(parents),
+        "within": sorted(containers),
     }  # fmt: skip
 
 
@@ -286,16 +290,19 @@ def draw_fabric(
 
     def pass_actions() -> None:
         """Pass the edits made in the picture to `on_act`."""
-        picture = st.session_state.get(key)  # None: a picture of another key stands there by now
-        if on_act and picture and picture.acts:
-            on_act(picture.acts)
+        state = st.session_state.get(key)  # None: a picture of another key stands there by now
+        if on_act and state and state.acts:
+            on_act(state.acts)
 
-    ranges = [[i.role, i.name, [[first, last + 1] for first, last in i.spans()]] for i in instances]
+    die_ranges = [
+        [instance.role, instance.name, [[first, last + 1] for first, last in instance.spans()]]
+        for instance in instances
+    ]
     chips, facts = machine_message(built(fabric))["chips"], session.facts()
     with st.container(gap=None):  # what only carries code and geometry takes no room
         canvas_state = _canvas(
             data={
-                "title": title, "machine": send_geometry(fabric, key), "instances": ranges,
+                "title": title, "machine": send_geometry(fabric, key), "instances": die_ranges,
                 "changes": deflate_json(edits_message(fabric)), "mode": chosen_colouring(key),
                 "colours": plane_colours(fabric) | theme.ROLE | theme.KIND,
                 "chips": [choice_label(CHIPS, chip, facts) for chip in chips],

@@ -32,12 +32,12 @@ def distribution(
 ) -> Chart:
     """Chart of cumulative distributions of durations in s, a line for each curve, with the SLO as a
     vertical line. noun: what is counted."""
-    shares = np.linspace(0.0, 1.0, QUANTILES)
+    levels = np.linspace(0.0, 1.0, QUANTILES)
     curve_times = []
     for curve in curves:
-        values = np.asarray(curve.values, dtype=float)
-        if (values := values[np.isfinite(values)]).size:
-            curve_times.append((curve, np.quantile(values, shares)))
+        durations_s = np.asarray(curve.values, dtype=float)
+        if (durations_s := durations_s[np.isfinite(durations_s)]).size:
+            curve_times.append((curve, np.quantile(durations_s, levels)))
     if not curve_times:
         return empty_chart("No finished request to show")
     axis_end_s = max(float(times_s[round(0.995 * (QUANTILES - 1))]) for _, times_s in curve_times)
@@ -49,12 +49,12 @@ def distribution(
         hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
         name = base.shorten(curve.name)
         base.add_line(
-            fig, times_s * units_per_s, 100 * shares, curve.colour, hover, width=2.4, name=name
+            fig, times_s * units_per_s, 100 * levels, curve.colour, hover, width=2.4, name=name
         )
-        median_text, p99_text = map(seconds, np.interp([0.5, 0.99], shares, times_s))
+        median_text, p99_text = map(seconds, np.interp([0.5, 0.99], levels, times_s))
         sentences.append(f"{curve.name}: half within {median_text}, 99 % within {p99_text}")
     if slo_s is not None and slo_s <= axis_end_s:
-        share_at_slo = np.mean([np.interp(slo_s, times_s, shares) for _, times_s in curve_times])
+        share_at_slo = np.mean([np.interp(slo_s, times_s, levels) for _, times_s in curve_times])
         side_text = "left" if slo_s > axis_end_s / 2 else "right"
         label_place = f"{'bottom' if share_at_slo > 0.5 else 'top'} {side_text}"  # off the curves
         base.mark_at(fig, f"SLO {seconds(slo_s)}", label_place, x=slo_s * units_per_s)
@@ -74,25 +74,25 @@ def timeline(
 ) -> Chart:  # fmt: skip
     """Chart of columns of the table `windows` over time. columns: (label, colour) by column. reads:
     its caption. scale: factor from SI to the unit of y_title. top: end of the y axis."""
-    shown_columns = {c: style for c, style in columns.items() if c in windows.columns}
+    style_of = {c: style for c, style in columns.items() if c in windows.columns}
     # What is nothing all along (a pool that is not there) would only be a line on the axis.
-    shown_columns = {c: v for c, v in shown_columns.items() if windows[c].max()} or shown_columns
-    if not windows.height or not shown_columns:
+    style_of = {c: style for c, style in style_of.items() if windows[c].max()} or style_of
+    if not windows.height or not style_of:
         return empty_chart("Nothing was recorded")
     time_factor, time_unit = base.time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
     times = windows["t_s"].to_numpy() * time_factor
     fig, sentences, curve_values = figure(height=260), [], []
     hover_text = "%{y:,.3~s}" if top is None else "%{y:.1f}"
-    for column, (label, colour) in shown_columns.items():
-        values = windows[column].cast(pl.Float64).to_numpy() * scale
+    for column, (label, colour) in style_of.items():
+        scaled = windows[column].cast(pl.Float64).to_numpy() * scale
         area: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour, "width": 0.8}
-        base.add_line(fig, times, values, colour, hover_text, name=label, **area if stacked else {})
-        curve_values.append(np.nan_to_num(values))
-        mean, peak = (three_figures(float(reduce(values))) for reduce in (np.nanmean, np.nanmax))
+        base.add_line(fig, times, scaled, colour, hover_text, name=label, **area if stacked else {})
+        curve_values.append(np.nan_to_num(scaled))
+        mean, peak = (three_figures(float(reduce(scaled))) for reduce in (np.nanmean, np.nanmax))
         sentences.append(f"{label} {mean} on average, {peak} at most")
-    warmup_end = warmup_s * time_factor
-    has_room_for_word = warmup_end > 0.1 * float(times.max())  # else the word would lie on the data
-    base.shade_warm_up(fig, warmup_end, "warm-up" if has_room_for_word else "")
+    warmup_x = warmup_s * time_factor
+    has_room_for_word = warmup_x > 0.1 * float(times.max())  # else the word would lie on the data
+    base.shade_warm_up(fig, warmup_x, "warm-up" if has_room_for_word else "")
     highest_value = float(np.max(np.sum(curve_values, axis=0) if stacked else curve_values))
     if has_room_for_word and highest_value > 0:  # the word stands above the data
         top = max(top or 0.0, WORD_ABOVE * highest_value)
@@ -100,7 +100,7 @@ def timeline(
         fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".", reads,
         x={"title_text": f"simulated time ({time_unit})", "range": [0, float(times.max())]},
         y={"title_text": y_title, "range": None if top is None else [0, top]},
-        showlegend=len(shown_columns) > 1,
+        showlegend=len(style_of) > 1,
     )  # fmt: skip
 
 
@@ -160,34 +160,35 @@ def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     """Chart of mean TTFTs as stacked bars. rows: for the name of each bar, its stages as (stage,
     mean seconds)."""
-    longest_s = max((sum(stage_s for _, stage_s in parts) for parts in rows.values()), default=0.0)
+    longest_s = max((sum(stage_s for _, stage_s in bar) for bar in rows.values()), default=0.0)
     if longest_s <= 0:
         return empty_chart("No first token was made")
     units_per_s, unit = base.time_unit(longest_s)
-    row_names = list(rows)
+    bar_names = list(rows)
     # A stage that takes no time at all would only be a word in the legend.
-    stage_pairs = (part for parts in rows.values() for part in parts)
+    stage_pairs = (pair for bar in rows.values() for pair in bar)
     stage_names = list(dict.fromkeys(stage for stage, stage_s in stage_pairs if stage_s > 0))
     fig = figure(height=96 + 44 * len(rows) + 14 * len(stage_names))  # the legend in one column
     for stage in stage_names:
-        values_s = [dict(rows[name]).get(stage, 0.0) for name in row_names]
+        times_s = [dict(rows[name]).get(stage, 0.0) for name in bar_names]
         base.add_bars(
-            fig, row_names, [stage_s * units_per_s for stage_s in values_s],
+            fig, bar_names, [stage_s * units_per_s for stage_s in times_s],
             theme.STAGE.get(stage, theme.ROLE["decode"]), name=_stage_title(stage),
-            text=[seconds(stage_s) if stage_s > 0.09 * longest_s else "" for stage_s in values_s],
+            text=[seconds(stage_s) if stage_s > 0.09 * longest_s else "" for stage_s in times_s],
             textposition="inside", insidetextanchor="middle", hover="%{customdata}",
-            customdata=[seconds(stage_s) for stage_s in values_s],
+            customdata=[seconds(stage_s) for stage_s in times_s],
         )  # fmt: skip
     sentences = [
-        f"{name}: " + ", ".join(f"{_stage_title(s).lower()} {seconds(v)}" for s, v in parts)
-        for name, parts in rows.items()
+        f"{name}: "
+        + ", ".join(f"{_stage_title(stage).lower()} {seconds(stage_s)}" for stage, stage_s in bar)
+        for name, bar in rows.items()
     ]
     return base.chart(
         fig, "Mean time to first token by stage. " + "; ".join(sentences) + ".",
         "The parts add up to the mean time to first token.",
         x={"title_text": f"mean time ({unit})"},
-        y={"showticklabels": len(rows) > 1, "tickvals": row_names,  # "A · Quick start": its letter
-           "ticktext": [name.partition(" · ")[0] for name in row_names]},
+        y={"showticklabels": len(rows) > 1, "tickvals": bar_names,  # "A · Quick start": its letter
+           "ticktext": [name.partition(" · ")[0] for name in bar_names]},
         columns={"y": "requests"}, barmode="stack", hovermode="y unified", bargap=0.3,
         legend_traceorder="normal",
     )  # fmt: skip
@@ -211,17 +212,19 @@ def iteration_over_time(
     if not in_sequence:
         iteration_curve = {"decode_iteration_s": ("decode iteration", theme.ROLE["decode"])}
         return timeline(windows, iteration_curve, **chart_options)
-    names = [c for c in windows.columns if c.startswith("decode_") and c.endswith("_s")
+    columns = [c for c in windows.columns if c.startswith("decode_") and c.endswith("_s")
              and c != "decode_iteration_s"]  # fmt: skip
-    if not names:
+    if not columns:
         return empty_chart("No decode iteration ran")
-    mean_s = {column: float(windows[column].mean() or 0.0) for column in names}  # type: ignore[arg-type]
-    names.sort(key=lambda c: (-mean_s[c], c))
-    other_s = pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
-    operators = {c: c.removeprefix("decode_").removesuffix("_s") for c in names[:TOP_OPERATORS]}
-    columns = {c: (theme.title(o), theme.operator_colour(o)) for c, o in operators.items()}
-    columns["rest"] = ("all other", theme.OTHER)
-    return timeline(windows.with_columns(rest=other_s), columns, stacked=True, **chart_options)
+    mean_s_of = {column: float(windows[column].mean() or 0.0) for column in columns}  # type: ignore[arg-type]
+    columns.sort(key=lambda c: (-mean_s_of[c], c))
+    other_s = (
+        pl.sum_horizontal(*columns[TOP_OPERATORS:]) if columns[TOP_OPERATORS:] else pl.lit(0.0)
+    )
+    operators = {c: c.removeprefix("decode_").removesuffix("_s") for c in columns[:TOP_OPERATORS]}
+    styles = {c: (theme.title(o), theme.operator_colour(o)) for c, o in operators.items()}
+    styles["rest"] = ("all other", theme.OTHER)
+    return timeline(windows.with_columns(rest=other_s), styles, stacked=True, **chart_options)
 
 
 def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
@@ -229,11 +232,12 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     if not rows:
         return empty_chart("Nothing was recorded")
     fig = figure(height=70 + 30 * len(rows))
-    labels, values, colours = zip(*rows, strict=True)
-    text, percents = [amount(share, "share") for share in values], [100 * share for share in values]
-    base.add_bars(fig, labels, percents, list(colours), text=text, textposition="outside")
+    labels, fractions, colours = zip(*rows, strict=True)
+    texts = [amount(share, "share") for share in fractions]
+    percents = [100 * share for share in fractions]
+    base.add_bars(fig, labels, percents, list(colours), text=texts, textposition="outside")
     return base.chart(
-        fig, "; ".join(f"{label} {share}" for label, share in zip(labels, text, strict=True)) + ".",
+        fig, "; ".join(f"{label} {text}" for label, text in zip(labels, texts, strict=True)) + ".",
         "Share of what could be used, mean of the steady state.",
         x={"range": [0, 112], "tickvals": [0, 25, 50, 75, 100], "ticksuffix": " %"},
         columns={"x": "share (%)", "y": "resource"},
@@ -253,9 +257,9 @@ def dies(
     node_dies = max(node_dies, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[arg-type]
     cells = np.full((node_dies, nodes), np.nan)
     hover_texts = np.full((node_dies, nodes), "not in use", dtype=object)
-    text = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
+    title = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
     # Instances that share a die, in turn or at once: the one with the highest figure is shown.
-    used_dies = ranks.sort(column, nulls_last=False).group_by("die").last().with_columns(name=text)
+    used_dies = ranks.sort(column, nulls_last=False).group_by("die").last().with_columns(name=title)
     cell_of_die = (used_dies["die"] % node_dies).to_numpy(), used_dies["node"].to_numpy()
     multiplier, unit = (100.0, " %") if percent else (1.0, "")
     cells[cell_of_die] = multiplier * used_dies[column].cast(pl.Float64).to_numpy()
@@ -289,14 +293,14 @@ def operators_by_run(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
     operator_order = sorted((o for o in peak_s if peak_s[o] > 0), key=lambda o: (-peak_s[o], o))
     operator_order, other_names = operator_order[:TOP_COMPARED], operator_order[TOP_COMPARED:]
     row_titles = [theme.title(o) for o in operator_order] + ["All other"] * bool(other_names)
-    per_s, unit = base.time_unit(max(peak_s.values()))
+    units_per_s, unit = base.time_unit(max(peak_s.values()))
     fig = figure(height=90 + (12 + 11 * len(times_by_run)) * len(row_titles))
     for name, busy_s in times_by_run.items():
         bar_s = [busy_s.get(operator, 0.0) for operator in operator_order]
         bar_s += [sum(busy_s.get(operator, 0.0) for operator in other_names)] * bool(other_names)
         base.add_bars(
-            fig, row_titles, [v * per_s for v in bar_s], runs[name][0], name=base.shorten(name),
-            customdata=[seconds(v) for v in bar_s], hover="%{customdata}",
+            fig, row_titles, [v * units_per_s for v in bar_s], runs[name][0],
+            name=base.shorten(name), customdata=[seconds(v) for v in bar_s], hover="%{customdata}",
         )  # fmt: skip
     totals = [f"{name}: {seconds(sum(busy_s.values()))}" for name, busy_s in times_by_run.items()]
     return base.chart(
@@ -312,20 +316,25 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
     """Chart of two bars per tenant: the requests/s that it sent (`asked_req_per_s` of its row), and
     the requests/s that met the SLO (`goodput_req_per_s`)."""
     fig, bar_phrases = figure(height=110 + 44 * len(rows)), []
-    names = [str(row["tenant"]) for row in rows]
-    for key, name, colour in (
+    labels = [str(row["tenant"]) for row in rows]
+    for column, title, colour in (
         ("asked_req_per_s", "Offered", theme.OTHER),
         ("goodput_req_per_s", "Met their SLO", theme.ROLE["decode"]),
     ):
-        req_per_s = [float(row[key]) for row in rows]
-        texts = [amount(value, "rate", "req/s") for value in req_per_s]
-        base.add_bars(fig, names, req_per_s, colour, name=name, text=texts, textposition="outside")
-        bar_phrases += [f"{n}: {name.lower()} {rate}" for n, rate in zip(names, texts, strict=True)]
-    top_rate = max(float(row["asked_req_per_s"]) for row in rows)
+        req_per_s = [float(row[column]) for row in rows]
+        rate_texts = [amount(value, "rate", "req/s") for value in req_per_s]
+        base.add_bars(
+            fig, labels, req_per_s, colour, name=title, text=rate_texts, textposition="outside"
+        )
+        bar_phrases += [
+            f"{tenant}: {title.lower()} {rate}"
+            for tenant, rate in zip(labels, rate_texts, strict=True)
+        ]
+    top_req_per_s = max(float(row["asked_req_per_s"]) for row in rows)
     return base.chart(
         fig, "; ".join(bar_phrases) + ".",
         "Both bars of a pair are equal where every request meets its SLO.",
-        x={"title_text": "req/s", "range": [0, 1.35 * top_rate or 1]},  # room for the words
+        x={"title_text": "req/s", "range": [0, 1.35 * top_req_per_s or 1]},  # room for the words
         columns={"y": "tenant or model"}, barmode="group", showlegend=True, hovermode="closest",
     )  # fmt: skip
 
@@ -340,9 +349,9 @@ def reasons(counts: Mapping[str, int]) -> Chart:
     base.add_bars(fig, list(top_counts), list(top_counts.values()), theme.ROLE["prefill"],
          text=texts, textposition="outside")  # fmt: skip
     listing = "; ".join(f"{why}: {count}" for why, count in zip(top_counts, texts, strict=True))
-    reads = "Requests by why they ended without an answer."
+    caption = "Requests by why they ended without an answer."
     columns = {"x": "requests", "y": "reason"}
-    return base.chart(fig, f"{listing}.", reads, columns=columns, hovermode="closest")
+    return base.chart(fig, f"{listing}.", caption, columns=columns, hovermode="closest")
 
 
 def waterfall(
@@ -353,35 +362,36 @@ def waterfall(
     label of a bar with the sum, '' for none. median: seconds by part of the median request, in
     grey. reads: caption."""
     total_s = max(sum(parts.values()), sum(median.values()))
-    names = [part for part in parts if max(parts[part], median.get(part, 0.0)) > SHOWN * total_s]
-    if not names:
+    shown = [part for part in parts if max(parts[part], median.get(part, 0.0)) > SHOWN * total_s]
+    if not shown:
         return empty_chart("No request finished")
-    per_s, unit = base.time_unit(total_s)
-    bars = [f"{part[0].upper()}{part[1:]}" for part in names] + [total] * bool(total)
-    fig = figure(height=110 + (40 if median else 27) * len(bars))
-    palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
+    units_per_s, unit = base.time_unit(total_s)
+    titles = [f"{part[0].upper()}{part[1:]}" for part in shown] + [total] * bool(total)
+    fig = figure(height=110 + (40 if median else 27) * len(titles))
+    palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(shown)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
     label_chars = 0  # characters of a label
     if median:
-        series["the median request"] = median, [SLACK_COLOUR] * len(bars)
+        series["the median request"] = median, [SLACK_COLOUR] * len(titles)
     for name, (parts_s, shades) in series.items():
-        begin_s = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
-        values_s = [parts_s.get(part, 0.0) for part in names]
-        value_texts = [seconds(value_s) if value_s else "" for value_s in values_s]
+        begin_s_of = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
+        times_s = [parts_s.get(part, 0.0) for part in shown]
+        time_texts = [seconds(time_s) if time_s else "" for time_s in times_s]
         if not median:
-            value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values_s]
-        label_chars = max(label_chars, *map(len, value_texts))
+            time_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in times_s]
+        label_chars = max(label_chars, *map(len, time_texts))
         base.add_bars(
-            fig, bars, [v * per_s for v in [*values_s, total_s]][: len(bars)], shades[: len(bars)],
-            base=[begin_s.get(n, 0.0) * per_s for n in names] + [0.0] * bool(total), name=name,
-            text=[*value_texts, seconds(total_s)][: len(bars)],
-            textposition=["outside" if median else "auto"] * len(names) + ["inside"] * bool(total),
+            fig, titles, [v * units_per_s for v in [*times_s, total_s]][: len(titles)],
+            shades[: len(titles)], name=name,
+            base=[begin_s_of.get(n, 0.0) * units_per_s for n in shown] + [0.0] * bool(total),
+            text=[*time_texts, seconds(total_s)][: len(titles)],
+            textposition=["outside" if median else "auto"] * len(shown) + ["inside"] * bool(total),
         )  # fmt: skip
-    median_texts = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
-    listing = ", ".join(f"{part} {seconds(parts[part])}{median_texts[part]}" for part in names)
+    median_texts = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in shown}
+    listing = ", ".join(f"{part} {seconds(parts[part])}{median_texts[part]}" for part in shown)
     return base.chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
-        x={"title_text": unit, "range": [0, total_s * per_s]}, barmode="group",
+        x={"title_text": unit, "range": [0, total_s * units_per_s]}, barmode="group",
         columns={"x": f"time ({unit})", "y": "part"},
         hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
         margin_r=10 + CHARACTER_PX * label_chars,  # for labels of the last bars
@@ -460,21 +470,27 @@ def operator_times(rows: Sequence[tuple[str, str, float]], pass_name: str) -> Ch
     rows = [row for row in rows if row[2] > SHOWN * sum(busy_s for _, _, busy_s in rows)]
     rows = sorted(rows, key=lambda row: (row[1] == SLACK, -row[2]))
     longest_s = max(busy_s for _, _, busy_s in rows)
-    per_s, unit = base.time_unit(longest_s)
-    titles = [f"Slack of {stream}" if n == SLACK else theme.title(n) for stream, n, _ in rows]
+    units_per_s, unit = base.time_unit(longest_s)
+    titles = [
+        f"Slack of {stream}" if name == SLACK else theme.title(name) for stream, name, _ in rows
+    ]
     fig = figure(height=90 + 27 * len(rows))
     base.add_bars(
-        fig, titles, [busy_s * per_s for _, _, busy_s in rows],
+        fig, titles, [busy_s * units_per_s for _, _, busy_s in rows],
         [SLACK_COLOUR if name == SLACK else theme.operator_colour(name) for _, name, _ in rows],
         text=[seconds(busy_s) for _, _, busy_s in rows], textposition="outside",
         customdata=[f", {stream} stream" if stream else "" for stream, _, _ in rows],
         hover="%{y}%{customdata}: %{text}<extra></extra>",
     )  # fmt: skip
-    listing = ", ".join(f"{n} {seconds(v)}" for n, (_, _, v) in zip(titles[:3], rows, strict=False))
+    listing = ", ".join(
+        f"{title} {seconds(busy_s)}"
+        for title, (_, _, busy_s) in zip(titles[:3], rows, strict=False)
+    )
     return base.chart(
         fig, f"At work in a mean {pass_name}: {listing}.",
         "Time each operator is at work; where two streams overlap, the sum exceeds the whole.",
-        x={"title_text": f"{unit} at work per {pass_name}", "range": [0, 1.2 * longest_s * per_s]},
+        x={"title_text": f"{unit} at work per {pass_name}",
+           "range": [0, 1.2 * longest_s * units_per_s]},
         columns={"y": "operator"},
         hovermode="closest", showlegend=False, bargap=0.28,
     )  # fmt: skip

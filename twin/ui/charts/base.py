@@ -108,22 +108,22 @@ def span_chart(
 ) -> Chart:  # fmt: skip
     """Chart of rows with bars that span simulated time. series: label -> (colour, bars), a bar is
     (row, begin_s, end_s, text at the pointer). row: what a row is, a column's name in the CSV."""
-    per_s, unit = time_axis(horizon_s)
+    units_per_s, unit = time_axis(horizon_s)
     fig = figure(height=115 + 23 * len(rows))
     for label, (colour, row_spans) in series.items():
         if row_spans:
             row_names, begins_s, ends_s, hover_texts = zip(*row_spans, strict=True)
             durations_s = [end_s - begin_s for begin_s, end_s in zip(begins_s, ends_s, strict=True)]
             add_bars(
-                fig, row_names, [per_s * max(s, VISIBLE * horizon_s) for s in durations_s], colour,
-                base=[per_s * begin_s for begin_s in begins_s], name=label, customdata=hover_texts,
-                meta={"x": [per_s * duration_s for duration_s in durations_s]},
+                fig, row_names, [units_per_s * max(s, VISIBLE * horizon_s) for s in durations_s],
+                colour, base=[units_per_s * begin_s for begin_s in begins_s], name=label,
+                meta={"x": [units_per_s * s for s in durations_s]}, customdata=hover_texts,
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
             )  # fmt: skip
-    shade_warm_up(fig, per_s * warmup_s)
+    shade_warm_up(fig, units_per_s * warmup_s)
     return chart(
         fig, alt, reads,
-        x={"range": [0, per_s * horizon_s], "title_text": f"simulated time ({unit})"},
+        x={"range": [0, units_per_s * horizon_s], "title_text": f"simulated time ({unit})"},
         y={"nticks": len(rows), "categoryorder": "array", "categoryarray": list(rows)},
         columns={"y": row}, barmode="overlay", hovermode="closest", bargap=0.3, showlegend=True,
     )  # fmt: skip

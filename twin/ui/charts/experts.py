@@ -63,7 +63,7 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     layer. hottest: table with this ratio (`hottest`) by time and layer."""
     if not hottest.height:
         return base.empty_chart("No measurement was made in this run")
-    per_s, unit = base.time_axis(horizon_s)
+    units_per_s, unit = base.time_axis(horizon_s)
     fig, sentences, top_ratio = base.figure(), [], 0.0
     ratio_column = pl.col("hottest")
     ratios_by_time = hottest.group_by("t_s").agg(
@@ -73,17 +73,17 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     colours = (theme.SERIES[number] for number in (3, 0, 4))
     for label, colour in zip(ratios_by_time.columns[1:], colours, strict=True):
         load_ratios = ratios_by_time[label].to_numpy()
-        base.add_line(fig, ratios_by_time["t_s"].to_numpy() * per_s, load_ratios, colour, HOVER,
-             name=label, mode="lines+markers", marker={"size": 5})  # fmt: skip
+        base.add_line(fig, ratios_by_time["t_s"].to_numpy() * units_per_s, load_ratios, colour,
+             HOVER, name=label, mode="lines+markers", marker={"size": 5})  # fmt: skip
         sentences.append(f"{label} {load_ratios.min():.2f} to {load_ratios.max():.2f}")
         top_ratio = max(top_ratio, float(load_ratios.max()))
     base.mark_at(fig, "even", "bottom right", y=1.0)
-    _mark_events(fig, events, per_s, 1.08 * top_ratio)
+    _mark_events(fig, events, units_per_s, 1.08 * top_ratio)
     return base.chart(
         fig, "Hottest die over the mean over time. " + "; ".join(sentences) + ".",
         "Popularity drifts and ranks become uneven; EPLB moves and copies experts to even them "
         "out.",
-        x={"title_text": f"simulated time ({unit})", "range": [0, horizon_s * per_s]},
+        x={"title_text": f"simulated time ({unit})", "range": [0, horizon_s * units_per_s]},
         y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.16 * top_ratio)]},
     )  # fmt: skip
 
@@ -116,17 +116,17 @@ def _mark_events(
     the number of events by kind. per_s: units of the x axis per second."""
     event_counts = {}
     for kind, (symbol, colour) in KIND.items():
-        points = events.filter(pl.col("kind") == kind).sort("t_s")
-        event_counts[kind] = points.height
-        if not points.height:
+        marked = events.filter(pl.col("kind") == kind).sort("t_s")
+        event_counts[kind] = marked.height
+        if not marked.height:
             continue
         fig.add_scatter(
-            x=points["t_s"].to_numpy() * per_s, y=np.full(points.height, height), mode="markers",
+            x=marked["t_s"].to_numpy() * per_s, y=np.full(marked.height, height), mode="markers",
             name=kind, marker={"symbol": symbol, "size": 9, "color": colour},
-            customdata=[detail or "" for detail in points["detail"]],
+            customdata=[detail or "" for detail in marked["detail"]],
             hovertemplate=f"{kind} at %{{x:.4g}}<br>%{{customdata}}<extra></extra>",
         )  # fmt: skip
-        for t_s, end_s in points.select("t_s", pl.col("end_s").fill_null(pl.col("t_s"))).rows():
+        for t_s, end_s in marked.select("t_s", pl.col("end_s").fill_null(pl.col("t_s"))).rows():
             outline = {"color": colour, "width": 1}
             base.shade(fig, t_s * per_s, end_s * per_s, colour, 0.25, line=outline)
     return event_counts

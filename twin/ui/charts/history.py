@@ -106,19 +106,19 @@ def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], uni
     """Chart of stacked bars, one for each hour of the table `hours`. columns: (label, colour) by
     column. unit: the unit that all columns share."""
     fig, sentences = base.figure(height=240), []
-    for name, (label, colour) in columns.items():
-        if name not in hours.columns or not hours[name].max():
+    for column, (label, colour) in columns.items():
+        if column not in hours.columns or not hours[column].max():
             continue
         fig.add_bar(
-            x=hours["hour"].to_list(), y=hours[name].to_list(), name=label,
+            x=hours["hour"].to_list(), y=hours[column].to_list(), name=label,
             marker={"color": colour, "line_width": 0}, hovertemplate="%{y:,.3~g} " + unit,
         )  # fmt: skip
-        filled = hours.with_columns(pl.col(name).fill_null(0.0))
-        low_row, high_row = (filled.row(int(k or 0), named=True)
-                       for k in (filled[name].arg_min(), filled[name].arg_max()))  # fmt: skip
+        filled = hours.with_columns(pl.col(column).fill_null(0.0))
+        low_and_high = filled[column].arg_min(), filled[column].arg_max()
+        low_row, high_row = (filled.row(int(k or 0), named=True) for k in low_and_high)
         sentences.append(
-            f"{label}: {amount(low_row[name], 'rate', unit)} at least, in hour {low_row['hour']}, "
-            f"{amount(high_row[name], 'rate', unit)} at most, in hour {high_row['hour']}"
+            f"{label}: {amount(low_row[column], 'rate', unit)} at least, in hour {low_row['hour']}"
+            f", {amount(high_row[column], 'rate', unit)} at most, in hour {high_row['hour']}"
         )
     return base.chart(
         fig, f"{unit} by hour. " + "; ".join(sentences) + ".", "Each bar is one hour of the day.",
@@ -129,8 +129,10 @@ def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], uni
 
 def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Chart:
     """Chart of the bytes/s read from each tier of the memory pool over simulated time."""
-    reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
-    bytes_by_tier = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
+    pool_reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
+    bytes_by_tier = pool_reads.pivot(
+        "traffic", index="t_s", values="bytes", aggregate_function="sum"
+    )
     read_rates = windows.select("t_s", "window_s").join(bytes_by_tier, on="t_s", how="left")
     tier_columns = pl.col([tier for tier in TIERS if tier in bytes_by_tier.columns])
     read_rates = read_rates.with_columns(tier_columns.fill_null(0.0) / pl.col("window_s"))
@@ -180,7 +182,7 @@ def faults(scenario_faults: Sequence[Fault], horizon_s: float, warmup_s: float =
     if not shown_faults:
         return base.empty_chart("Nothing breaks within the simulated time")
     row_names = [f"{k + 1}  {fault.where}" for k, fault in enumerate(shown_faults)]
-    series = {
+    spans_by_kind = {
         kind.label: (LOOKS[kind.look], [
             (name, begin_s, end_s, _effect_text(fault))
             for name, fault in zip(row_names, shown_faults, strict=True) if fault.kind == kind.name
@@ -192,7 +194,7 @@ def faults(scenario_faults: Sequence[Fault], horizon_s: float, warmup_s: float =
     alt = f"{numbered(len(shown_faults), 'fault')} over {horizon_s:g} s. {listing}."
     caption = "A bar lasts from the fault to its repair; the warm-up is shaded."
     return span_chart(
-        row_names, series, alt, caption, "fault", horizon_s=horizon_s, warmup_s=warmup_s
+        row_names, spans_by_kind, alt, caption, "fault", horizon_s=horizon_s, warmup_s=warmup_s
     )
 
 
@@ -220,28 +222,30 @@ def around_faults(
     """Chart over time of a column of the table `windows` (a key of AROUND), with lines at events.
     Times with a fault are shaded, and darker while an instance is out of service."""
     label, role, y_title, scale = AROUND[column]
-    colours = {column: (label, theme.ROLE[role])}
+    curve = {column: (label, theme.ROLE[role])}
     caption = "Shaded while a fault is in force, darker while an instance is out of service."
-    time_chart = timeline(windows, colours, y_title, scale=scale, warmup_s=warmup_s, reads=caption)
-    end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
-    per_s, _ = base.time_axis(end_s)
+    time_chart = timeline(windows, curve, y_title, scale=scale, warmup_s=warmup_s, reads=caption)
+    horizon_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
+    units_per_s, _ = base.time_axis(horizon_s)
     next_mark_s = -1.0  # nearer ones have no room for their signs
-    for fault in [fault for fault in faults if fault.at_s < end_s][:FAULTS_MOST]:
-        for begin_s, stop_s in _fault_spans(fault, end_s):
+    for fault in [fault for fault in faults if fault.at_s < horizon_s][:FAULTS_MOST]:
+        for begin_s, end_s in _fault_spans(fault, horizon_s):
             colour = LOOKS[KINDS[fault.kind].look]
-            base.shade(time_chart.figure, begin_s * per_s, stop_s * per_s, colour, SHADES[0])
+            base.shade(
+                time_chart.figure, begin_s * units_per_s, end_s * units_per_s, colour, SHADES[0]
+            )
     for event in events.sort("t_s").head(10 * FAULTS_MOST).iter_rows(named=True):
         if event["kind"] == Kind.INSTANCE_DOWN:
-            down_end_x = per_s * (end_s if event["end_s"] is None else event["end_s"])
-            base.shade(time_chart.figure, event["t_s"] * per_s, down_end_x, FAULT, SHADES[1])
+            down_end_x = units_per_s * (horizon_s if event["end_s"] is None else event["end_s"])
+            base.shade(time_chart.figure, event["t_s"] * units_per_s, down_end_x, FAULT, SHADES[1])
         elif event["kind"] in MARKS:
             mark, colour = MARKS[event["kind"]]
             time_chart.figure.add_vline(
-                x=event["t_s"] * per_s, line={"color": colour, "width": 1.4},
+                x=event["t_s"] * units_per_s, line={"color": colour, "width": 1.4},
                 annotation_text=mark if event["t_s"] >= next_mark_s else "",
                 annotation_position="top", annotation_font={"size": 13, "color": colour},
             )  # fmt: skip
-            next_mark_s = max(next_mark_s, event["t_s"] + 0.04 * end_s)
+            next_mark_s = max(next_mark_s, event["t_s"] + 0.04 * horizon_s)
     kind_counts = events["kind"].value_counts().sort("kind").iter_rows()
     listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kind_counts)
     return time_chart._replace(alt=f"{time_chart.alt} Marked: {listing}.")

@@ -47,8 +47,8 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
     known_values = [point.summary[key] for point in all_points if point.summary.get(key)]
     if not known_values and all(point.summary for point in all_points):
         return base.empty_chart("No point has this figure")
-    metric, limits = METRICS[key], {p.limits[key] for p in all_points if key in p.limits}
-    top_value = max([*known_values, *([] if known_values else limits)], default=0.0)
+    metric, slo_limits = METRICS[key], {p.limits[key] for p in all_points if key in p.limits}
+    top_value = max([*known_values, *([] if known_values else slo_limits)], default=0.0)
     multiplier, unit = base.time_unit(top_value) if metric.kind == "time" else (1.0, metric.unit)
     fig, sentences = base.figure(height=250), []
     is_numeric = not isinstance(axis.values[0], str | bool)
@@ -59,13 +59,15 @@ def metric_over_field(axis: Axis, key: str, series: Series, *, dark: bool = Fals
             [point.summary[key] * multiplier for point in run_points], run_points,
             [f"{axis.text_of(p.x)}: {as_text(key, p.summary[key])}" for p in run_points],
         )  # fmt: skip
-        for i in knees([point.met for point in run_points]) if is_numeric else ():
+        for knee in knees([point.met for point in run_points]) if is_numeric else ():
             label = "knee" if len(series) == 1 else ""
-            base.mark_at(fig, label, "top left", x=0.5 * (run_points[i].x + run_points[i + 1].x))
+            base.mark_at(
+                fig, label, "top left", x=0.5 * (run_points[knee].x + run_points[knee + 1].x)
+            )
         sentences.append(
             ", ".join(f"{axis.text_of(p.x)} {as_text(key, p.summary[key])}" for p in run_points)
         )
-    if len(limits) == 1 and top_value > 0.3 * (slo_limit := limits.pop()):
+    if len(slo_limits) == 1 and top_value > 0.3 * (slo_limit := slo_limits.pop()):
         base.mark_at(fig, f"SLO {as_text(key, slo_limit)}", "top right", y=slo_limit * multiplier)
     y_axis: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not known_values:
@@ -82,14 +84,14 @@ def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
     """Plotly's properties of the x axis for a swept field: a range of numbers if `numeric`,
     otherwise the names of the field's values in order."""
     if not numeric:
-        names = [axis.text_of(value) for value in axis.values]
-        return {"categoryorder": "array", "categoryarray": names, "range": [-0.5, len(names) - 0.5],
+        texts = [axis.text_of(value) for value in axis.values]
+        return {"categoryorder": "array", "categoryarray": texts, "range": [-0.5, len(texts) - 0.5],
                 "type": "category", "title_text": axis.label}  # fmt: skip
     first_value, last_value = min(axis.values), max(axis.values)
     unit_text = axis.text_of(0).removeprefix("0").strip()
-    names_unit = not unit_text or unit_text.lower() in axis.label.lower()
+    label_has_unit = not unit_text or unit_text.lower() in axis.label.lower()
     margin = _AIR * (last_value - first_value)
-    title = axis.label if names_unit else f"{axis.label} ({unit_text})"
+    title = axis.label if label_has_unit else f"{axis.label} ({unit_text})"
     return {"title_text": title, "range": [first_value - margin, last_value + margin]}
 
 
@@ -98,23 +100,27 @@ def frontier(
 ) -> Chart:
     """Chart of throughput per NPU (y) against tokens/s for one user (x), with a point for each run
     and the published operating points."""
-    fig, sentences, shown_user_rates, shown_rates = base.figure(height=380), [], [], []
+    fig, sentences, shown_user_rates, shown_npu_rates = base.figure(height=380), [], [], []
     for (name, points), colour in zip(series.items(), _series_colours(series, dark), strict=True):
         decoding_points = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
         user_rates = [1.0 / point.summary[FOR_USER] for point in decoding_points]
-        rates = [point.summary[PER_NPU] for point in decoding_points]
-        tooltips = [f"{axis.text_of(p.x)}: {x:.3g} tokens/s a user, {y:,.0f} tokens/s per NPU"
-                for p, x, y in zip(decoding_points, user_rates, rates, strict=True)]  # fmt: skip
-        _add_points(fig, name or "this sweep", colour, user_rates, rates, decoding_points, tooltips)
+        npu_rates = [point.summary[PER_NPU] for point in decoding_points]
+        tooltips = [
+            f"{axis.text_of(p.x)}: {x:.3g} tokens/s a user, {y:,.0f} tokens/s per NPU"
+            for p, x, y in zip(decoding_points, user_rates, npu_rates, strict=True)
+        ]
+        _add_points(
+            fig, name or "this sweep", colour, user_rates, npu_rates, decoding_points, tooltips
+        )
         rate_bands = [point.bands.get(PER_NPU) for point in decoding_points]
         tpot_bands = (point.bands.get(FOR_USER) for point in decoding_points)
         speed_bands = [band and (1.0 / band[1], 1.0 / band[0]) for band in tpot_bands]
         fig.data[-1].error_x = _error_bars(user_rates, speed_bands, colour)
-        fig.data[-1].error_y = _error_bars(rates, rate_bands, colour)
+        fig.data[-1].error_y = _error_bars(npu_rates, rate_bands, colour)
         sentences += tooltips
         shown_user_rates += user_rates
-        shown_rates += rates
-    published = _drawable_points(published, shown_rates)
+        shown_npu_rates += npu_rates
+    published = _drawable_points(published, shown_npu_rates)
     if not sentences and all(point.summary for points in series.values() for point in points):
         return base.empty_chart("No point decodes")
     top_speed = max([0.0, *(1.0 / point.tpot_s for point in published), *shown_user_rates])
@@ -124,8 +130,10 @@ def frontier(
     all_limits = (point.limits for series_points in series.values() for point in series_points)
     tpot_limits = {limits["tpot_s_p99"] for limits in all_limits if "tpot_s_p99" in limits}
     if len(tpot_limits) == 1:
-        slo_s = tpot_limits.pop()
-        base.mark_at(fig, f"TPOT SLO {as_text('tpot_s_p99', slo_s)}", "bottom right", x=1.0 / slo_s)
+        tpot_slo_s = tpot_limits.pop()
+        base.mark_at(
+            fig, f"TPOT SLO {as_text('tpot_s_p99', tpot_slo_s)}", "bottom right", x=1.0 / tpot_slo_s
+        )
     return base.chart(
         fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
         "Up is more throughput, right is more speed for a user: a point that has none above and "
@@ -209,9 +217,9 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         return base.empty_chart(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
     fig = base.figure(height=100 + (14 + 20 * len(names)) * len(labels))
-    for index, name in enumerate(names):
-        row_of = {row.label: row for row in rows if row.run == index}
-        bar_rows = [row_of.get(label, Difference(label, index, 0.0, "", "")) for label in labels]
+    for run, name in enumerate(names):
+        row_of = {row.label: row for row in rows if row.run == run}
+        bar_rows = [row_of.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
         bar_lengths = [max(-FAR, min(FAR, row.change)) for row in bar_rows]
         base.add_bars(
             fig, labels, [100 * length for length in bar_lengths],
@@ -221,7 +229,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
             customdata=[row.whole for row in bar_rows],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
-        fig.data[-1].marker.pattern = {"shape": HATCHES[index % len(HATCHES)], "solidity": 0.2}
+        fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
     x_end = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
     fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})
     listing = "; ".join(
@@ -257,30 +265,32 @@ def plan_front(
         return base.empty_chart("No deployment is within the limits")
     fig = base.figure(height=380)
     front_points = sorted((point for point in shown_points if point["on_front"]), key=_speed)
-    for name, dots, mode, colour in (
+    for name, line_points, mode, colour in (
         ("simulated", [p for p in shown_points if not p["on_front"]], "markers", theme.OTHER),
         ("front", front_points, "lines+markers", theme.SERIES[0]),
     ):
         base.add_line(
-            fig, [_speed(p) for p in dots], [p["tokens_per_s_per_npu"] for p in dots], colour, TIP,
-            mode=mode, name=name, marker={"size": 8},
-            customdata=[_plan_label(point, ranks) for point in dots],
+            fig, [_speed(p) for p in line_points],
+            [p["tokens_per_s_per_npu"] for p in line_points], colour,
+            TIP, mode=mode, name=name, marker={"size": 8},
+            customdata=[_plan_label(point, ranks) for point in line_points],
         )  # fmt: skip
     for point in shown_points:
         if ranks.get(point["key"]) == 1:
             fig.add_annotation(x=_speed(point), y=point["tokens_per_s_per_npu"], text="first",
                                showarrow=False, yshift=13, font={"size": 13})  # fmt: skip
     speeds = [_speed(point) for point in shown_points]
-    rates = [point["tokens_per_s_per_npu"] for point in shown_points]
-    crosses = [point for point in _drawable_points(published, rates)
+    npu_rates = [point["tokens_per_s_per_npu"] for point in shown_points]
+    near_points = [point for point in _drawable_points(published, npu_rates)
                if min(speeds) / NEAR < 1.0 / point.tpot_s < NEAR * max(speeds)]  # fmt: skip
-    _add_crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
-    labels = (
+    _add_crosses(fig, near_points, "published, decode NPUs alone", mode="markers")
+    front_texts = (
         f"{_plan_label(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in front_points
     )
-    system_names = ", ".join(dict.fromkeys(point.name.partition(",")[0] for point in crosses))
+    system_names = ", ".join(dict.fromkeys(point.name.partition(",")[0] for point in near_points))
     return base.chart(
-        fig, f"The front of throughput per NPU against speed for one user. {'; '.join(labels)}.",
+        fig,
+        f"The front of throughput per NPU against speed for one user. {'; '.join(front_texts)}.",
         "Up is cheaper, right is faster for a user; the line joins what nothing beats in both."
         + (f" Crosses are of {system_names}, whatever the plan's machine." if system_names else ""),
         x={"title_text": "tokens/s for one user", "showgrid": True},

@@ -184,8 +184,8 @@ def rows_in_words(path: str, rows: Sequence[Any], row_limit: int = ROWS_SHOWN) -
     >>> rows_in_words("tenants", [{"name": "chat", "share": 1.0}, {"name": "batch", "share": 4.0}])
     'chat, 1 part of the sessions; batch, 4 parts of the sessions'
     """
-    _, row_text = LISTS[path]
-    row_texts = [row_text(dict(row)) for row in rows[:row_limit]]
+    _, text_of_row = LISTS[path]
+    row_texts = [text_of_row(dict(row)) for row in rows[:row_limit]]
     if rows[row_limit:]:
         row_texts.append(f"{len(rows) - row_limit:,} more")
     return "; ".join(row_texts) or "none"

@@ -53,8 +53,8 @@ class Import(NamedTuple):
 
     def stored(self) -> Values[Any]:
         """The stored values of this kind: the attribute `plural` of the store."""
-        values: Values[Any] = getattr(session.store(), self.plural)
-        return values
+        stored_values: Values[Any] = getattr(session.store(), self.plural)
+        return stored_values
 
 
 def draw_upload(kind: Import) -> None:
@@ -119,10 +119,10 @@ def _draw_choice(kind: Import, used_digest: str) -> None:
     )  # fmt: skip
     if chosen_digest and chosen_digest != used_digest:
         _use_in_draft(kind, lambda: stored_values.load(chosen_digest))
-    key = f"forget-{kind.plural}"
+    widget_key = f"forget-{kind.plural}"
     with st.popover(f"Delete stored {kind.plural}", icon=":material/delete:"):
         digest = st.selectbox(
-            f"{kind.noun.capitalize()} to delete", list(label_of), index=None, key=key,
+            f"{kind.noun.capitalize()} to delete", list(label_of), index=None, key=widget_key,
             format_func=lambda d: label_of.get(d, d), placeholder=f"Choose the {kind.noun}",
         )  # fmt: skip
         why_not = OWN if digest == used_digest else ""
@@ -133,7 +133,8 @@ def _draw_choice(kind: Import, used_digest: str) -> None:
         elif digest:
             st.markdown(f"**{plain(label_of[digest])}** will be gone for good.")
         st.button("Delete for good", type="primary", disabled=not digest or bool(why_not),
-                  key=f"{key}-yes", on_click=_delete, args=(kind, key, used_digest))  # fmt: skip
+                  key=f"{widget_key}-yes", on_click=_delete,
+                  args=(kind, widget_key, used_digest))  # fmt: skip
 
 
 def _use_in_draft(kind: Import, load_value: Callable[[], Any]) -> None:
@@ -156,7 +157,8 @@ def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
     {'0ab1': 'a.csv · 0ab1', '77c2': 'b.csv', '0ef3': 'a.csv · 0ef3'}
     """
     labels = list(names.values())
-    return {d: f"{name} · {d[:8]}" if labels.count(name) > 1 else name for d, name in names.items()}
+    return {digest: f"{name} · {digest[:8]}" if labels.count(name) > 1 else name
+            for digest, name in names.items()}  # fmt: skip
 
 
 def _delete(kind: Import, key: str, used_digest: str) -> None:
@@ -186,7 +188,7 @@ def _preview_trace(table: Any) -> Preview:
     reuse_share = offered_load(ask.with_trace(session.draft(), table), session.facts(), table).reuse
     no_reuse = "nothing: no prefixes in the file"
     no_time = "no times in the file" if duration_s is None else "all at one time"
-    figures = {
+    figure_texts = {
         "Lasts": words.duration_text(duration_s) if duration_s else no_time,
         "Requests": amount(summary["rate_req_per_s"], "rate", "req/s"),
         "Prompt : output tokens": f"{summary['prefill_decode_ratio']:,.3g} : 1",
@@ -198,7 +200,7 @@ def _preview_trace(table: Any) -> Preview:
     left_out_texts = (f"{numbered(n, 'row')}: {why.replace('_', ' ')}" for why, n in row_counts)
     warning_texts = (f":material/warning: {plain(warning)}" for warning in summary["warnings"])
     title = f"**{summary['format'].capitalize()}** · {numbered(summary['rows'], 'request')}"
-    return Preview(title, figures, [*map(plain, left_out_texts), *warning_texts])
+    return Preview(title, figure_texts, [*map(plain, left_out_texts), *warning_texts])
 
 
 TRACES = Import(

@@ -151,13 +151,13 @@ def _slo_figures(summary: Mapping[str, Any], draft: Scenario) -> str:
     figure_texts = []
     for metric in sweep.SLOS:
         if (value := summary.get(metric.key)) is not None:
-            figure = f"{metric.label} {as_text(metric.key, value)}"
+            text = f"{metric.label} {as_text(metric.key, value)}"
             if metric.slo and has_one_slo(draft):
-                figure += f" of {as_text(metric.key, metric.slo(draft))}"
-            figure_texts.append(f":red[{figure}]" if metric.key in broken_keys else figure)
+                text += f" of {as_text(metric.key, metric.slo(draft))}"
+            figure_texts.append(f":red[{text}]" if metric.key in broken_keys else text)
     if (attained_share := summary.get("slo_attainment")) is not None:
-        figure = f"{as_text('slo_attainment', attained_share)} within the SLO"
-        figure_texts.append(f":red[{figure}]" if broken_keys else figure)
+        text = f"{as_text('slo_attainment', attained_share)} within the SLO"
+        figure_texts.append(f":red[{text}]" if broken_keys else text)
     return " · ".join(figure_texts) or "too short for a figure: press Run"
 
 
@@ -226,8 +226,8 @@ def _swing_text(draft: Scenario, outlook: Outlook, *, is_simulated: bool) -> str
     load. '' for a constant load. is_simulated: whether the live run has judged the SLO."""
     if draft.workload.profile.flat or outlook.rate_req_per_s is None:
         return ""
-    edges_s, rate_ratio = rate_factors(draft.workload, draft.horizon_s, session.facts())
-    peak_over_mean = float(rate_ratio.max() / np.average(rate_ratio, weights=np.diff(edges_s)))
+    edges_s, rate_ratios = rate_factors(draft.workload, draft.horizon_s, session.facts())
+    peak_over_mean = float(rate_ratios.max() / np.average(rate_ratios, weights=np.diff(edges_s)))
     peak_req_per_s = outlook.rate_req_per_s * peak_over_mean
     needs_run = not is_simulated and peak_req_per_s > outlook.slo_req_per_s
     hint_text = ": :orange[**a run decides**]" if needs_run else ""

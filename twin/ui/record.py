@@ -62,7 +62,8 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     is_slowest = np.zeros(len(is_ttft_steady), bool)
     if is_ttft_steady.any():
         is_slowest = is_ttft_steady & (ttft_s >= np.quantile(ttft_s[is_ttft_steady], 1 - SLOWEST))
-    stages_s = ((n, latency.span_s(requests, *ends)[is_slowest]) for n, *ends in latency.TTFT_PARTS)
+    stages_s = ((name, latency.span_s(requests, *ends)[is_slowest])
+                for name, *ends in latency.TTFT_PARTS)  # fmt: skip
     stage_means = [(stage, float(np.nanmean(s))) for stage, s in stages_s if np.isfinite(s).any()]
     tpot_s = latency.tpot_s(requests)[ends_after_warmup]
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)

@@ -135,21 +135,21 @@ def _rerun_progress(run: RunRow) -> str:
 
 def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
     """Draw error bands of runs' figures, and the reasons for them. scenarios: by name of a run."""
-    run_bands = [(runs, bands) for runs, bands in bands_by_run(scenarios, session.facts()) if bands]
-    if not run_bands:
+    groups = [(names, bands) for names, bands in bands_by_run(scenarios, session.facts()) if bands]
+    if not groups:
         return
-    is_one_group = len(run_bands) == 1
+    is_one_group = len(groups) == 1
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        for runs, bands in run_bands[:SHOWN]:
-            prefix = "" if is_one_group else f"{plain(', '.join(runs))}: "
+        for names, bands in groups[:SHOWN]:
+            prefix = "" if is_one_group else f"{plain(', '.join(names))}: "
             band_text = f"Four of five measurements are expected within {plain(bands_text(bands))}."
             st.caption(f":material/target: {prefix}{band_text}", width="content")
-        hidden_count = len(run_bands) - SHOWN
+        hidden_count = len(groups) - SHOWN
         label = "What this rests on" + (f", and {hidden_count} more" if hidden_count > 0 else "")
         with st.popover(label, type="tertiary"):
-            for runs, bands in run_bands:
+            for names, bands in groups:
                 if not is_one_group:
-                    st.markdown(f"**{plain(', '.join(runs))}**")
+                    st.markdown(f"**{plain(', '.join(names))}**")
                 for band in bands:
                     st.markdown(f"- {plain(band.sentence)}")
 
@@ -342,8 +342,8 @@ def _draw_figures(row: RunRow, scenario: Scenario) -> None:
     figures = row.live
     time_text = words.duration_text(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
-        total_text = words.duration_text(scenario.horizon_s)
-        st.metric("Simulated time", time_text, help=f"Of {total_text}.")
+        horizon_text = words.duration_text(scenario.horizon_s)
+        st.metric("Simulated time", time_text, help=f"Of {horizon_text}.")
         for label, key, when_text in (
             ("Arrived", "arrived", "so far"), ("Finished", "finished", "so far"),
             ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),
@@ -357,13 +357,13 @@ def _draw_figures(row: RunRow, scenario: Scenario) -> None:
             ("TTFT, mean", "ttft_s", slo.ttft_s), ("TPOT, mean", "tpot_s", 1e-3 * slo.tpot_ms),
             ("Output tokens" if has_output else "Prompt tokens", "tokens_per_s", None),
         ):  # fmt: skip
-            values = [value for value in points_by_figure.get(key, ()) if value is not None]
-            if not values:
+            points = [value for value in points_by_figure.get(key, ()) if value is not None]
+            if not points:
                 continue
-            latest_text, tile_options = amount(values[-1], "rate", "tokens/s"), {}
+            latest_text, tile_options = amount(points[-1], "rate", "tokens/s"), {}
             if limit_s is not None:
-                latest_text, tile_options = seconds(values[-1]), slo_margin(values[-1], limit_s)
-            st.metric(label, latest_text, chart_data=values, **tile_options)
+                latest_text, tile_options = seconds(points[-1]), slo_margin(points[-1], limit_s)
+            st.metric(label, latest_text, chart_data=points, **tile_options)
     pace = f"{three_figures(figures.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
     rejected_text = f" · {figures['rejected']:,.0f} rejected" if figures.get("rejected") else ""
     st.caption(f"{pace}{rejected_text}")

@@ -278,8 +278,8 @@ def open_link() -> None:
 
 def remember_machine(machine: ImportedMachine) -> None:
     """Remember a machine that came with a link; its run or its copied link will store it."""
-    machines = {**st.session_state.get("held", {}), machine.digest: machine}
-    st.session_state["held"] = dict(list(machines.items())[-HELD_MAX:])
+    held_machines = {**st.session_state.get("held", {}), machine.digest: machine}
+    st.session_state["held"] = dict(list(held_machines.items())[-HELD_MAX:])
 
 
 def open_linked_run() -> None:

@@ -165,6 +165,6 @@ def draft_changes() -> list[tuple[str, Callable[[], None]]]:
         if len(elements) > 3:
             elements = [f"{elements[0]} to {elements[-1]}", f"{len(elements)} in all"]
         effect_text = fields.edit_effect(edits[0].capacity_factor, edits[0].latency_factor)
-        line = f"{plain(', '.join(elements))}: **{effect_text}**"
-        changes.append((line, partial(editor.reset_edits, edits)))
+        change_text = f"{plain(', '.join(elements))}: **{effect_text}**"
+        changes.append((change_text, partial(editor.reset_edits, edits)))
     return changes

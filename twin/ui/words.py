@@ -63,7 +63,8 @@ def reuse_text(s: Scenario) -> str:
 def pool_npus(s: Scenario) -> tuple[str, str]:
     """(label, counts) of the NPUs of each pool: ('Prefill : decode NPUs', '96 : 160')."""
     separator = " on " if sharing_pool(s) else " : "
-    roles, npu_texts = zip(*((role, f"{n * npus:,}") for role, n, npus in pools(s)), strict=True)
+    roles, npu_texts = zip(*((role, f"{instances * npus:,}") for role, instances, npus in pools(s)),
+                           strict=True)  # fmt: skip
     return f"{separator.join(roles).capitalize()} NPUs", separator.join(npu_texts)
 
 

@@ -48,15 +48,17 @@ def draw_group(paths: Iterable[str]) -> None:
         with grid.cell():
             draw_field(path)
     if names_by_reason:
-        unused = "; ".join(f"{', '.join(names)} ({why})" for why, names in names_by_reason.items())
-        st.caption(f"Not used with these choices: {unused}.")
+        unused_text = "; ".join(
+            f"{', '.join(names)} ({why})" for why, names in names_by_reason.items()
+        )
+        st.caption(f"Not used with these choices: {unused_text}.")
 
 
 def draw_field(path: str) -> None:
     """Draw the widget of one field, with a refused edit's reason below."""
-    names = fields.options(path, session.facts())
+    option_names = fields.options(path, session.facts())
     value = session.widget_value(path)
-    draw_widget(fields.field_of(path), value, names=names, **edit_arguments(path))
+    draw_widget(fields.field_of(path), value, names=option_names, **edit_arguments(path))
     if refusal := session.latest_refusal(path):
         draw_refusal(refusal)
 

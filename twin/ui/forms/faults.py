@@ -38,8 +38,9 @@ def draw_form() -> None:
     if fault_rows:
         first_row = 0
         if len(fault_rows) > ROWS_SHOWN:  # in pages
-            pages, page_key = -(-len(fault_rows) // ROWS_SHOWN), f"fault-page:{len(fault_rows)}"
-            page = st.number_input(f"Page of {pages}", 1, pages, pages, key=page_key)
+            page_count = -(-len(fault_rows) // ROWS_SHOWN)
+            page_key = f"fault-page:{len(fault_rows)}"
+            page = st.number_input(f"Page of {page_count}", 1, page_count, page_count, key=page_key)
             first_row = ROWS_SHOWN * (int(page) - 1)
         for row_number in range(first_row, min(first_row + ROWS_SHOWN, len(fault_rows))):
             _draw_row(fault_rows, row_number, fabric)
@@ -162,17 +163,17 @@ def typical_faults(
         row = {"at_s": at_s, "element": element, "kind": kind, "to": to} | more
         return Fault.model_validate(row).model_dump()
 
-    dies = [fabric.vertices[vertex] for vertex in fabric.dies.tolist()]
+    die_names = [fabric.vertices[vertex] for vertex in fabric.dies.tolist()]
     # A decode instance where there is one; where none can be placed, any die.
-    instance = [Instance("machine", 0, tuple(range(len(dies)))), *instances][-1]
-    die = dies[instance.die_of_rank[0]]
-    node = int(fabric.node[fabric.dies[instance.die_of_rank[-1]]])
+    last_instance = [Instance("machine", 0, tuple(range(len(die_names)))), *instances][-1]
+    die_name = die_names[last_instance.die_of_rank[0]]
+    node = int(fabric.node[fabric.dies[last_instance.die_of_rank[-1]]])
     switch_name, switch_text = f"L1 {node}.3", f"of an L1 switch of node {node}"
     cpu_faults = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
-    rows_by_name = {
-        f"A die of {instance.name}": [fault(die)],
+    faults_by_name = {
+        f"A die of {last_instance.name}": [fault(die_name)],
         "A node": [fault(f"node {node}")],
-        f"A straggler in {instance.name}, half speed": [fault(die, "slow")],
+        f"A straggler in {last_instance.name}, half speed": [fault(die_name, "slow")],
         "An L2 switch": [fault("L2 3.12")],
         "A rack": [fault("rack 0")],
         f"An optical module {switch_text}": [fault(switch_name, "module", "sub-plane 3")],
@@ -182,7 +183,7 @@ def typical_faults(
         f"The memory server of node {node}": cpu_faults,
     }
     return {
-        name: rows for name, rows in rows_by_name.items()
+        name: rows for name, rows in faults_by_name.items()
         if not any(fault_error(fabric, row) for row in rows)
     }  # fmt: skip
 

@@ -54,19 +54,20 @@ def edit_table(
 ) -> pl.DataFrame:  # fmt: skip
     """Draw an editable table of declared columns; returns its edited rows. options: names to choose
     from, by column. more: arguments of `st.data_editor`."""
-    table: pl.DataFrame = st.data_editor(
+    edited_table: pl.DataFrame = st.data_editor(
         pl.DataFrame(rows, schema={name: TYPES[field.kind] for name, field in columns.items()}),
         column_config={name: column_config(field, options.get(name))
                        for name, field in columns.items()},
         key=key, num_rows="dynamic", hide_index=True, height="content", **more,
     )  # fmt: skip
-    return table
+    return edited_table
 
 
 def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, ScenarioField]:
     """Fields of the rows of the list at `path`, by name in a row; declared: all fields by path."""
     prefix = f"{path}[]."
-    row_fields = {p.removeprefix(prefix): f for p, f in declared.items() if p.startswith(prefix)}
+    row_fields = {name.removeprefix(prefix): field for name, field in declared.items()
+                  if name.startswith(prefix)}  # fmt: skip
     return row_fields | {name: declared[name] for name in ALSO.get(path, ())}
 
 
@@ -118,9 +119,9 @@ def _set_rows(path: str, widget: str) -> None:
         return
     table_edits = st.session_state[widget]
     rows = [
-        _with_cells(row, table_edits["edited_rows"].get(i, {}))
-        for i, row in enumerate(_first_rows(widget))
-        if i not in table_edits["deleted_rows"]
+        _with_cells(row, table_edits["edited_rows"].get(row_number, {}))
+        for row_number, row in enumerate(_first_rows(widget))
+        if row_number not in table_edits["deleted_rows"]
     ]
     rows += [_with_cells({}, row) for row in table_edits["added_rows"]]
     session.propose({path: complete_rows(rows, columns_of(fields(), path))})
@@ -147,13 +148,13 @@ def draw_scheduler_button() -> None:
     if not changes:
         return
     stack_title = choice_label("deployment.stack", draft.deployment.stack)
-    lines = (
-        change_line(path, text_of(value_of(draft, path), path), text_of(new, path))
-        for path, new in changes.items()
+    change_lines = (
+        change_line(path, text_of(value_of(draft, path), path), text_of(new_value, path))
+        for path, new_value in changes.items()
     )
     st.button(
         f"Schedule as {stack_title.partition(',')[0]} does by default", icon=":material/schedule:",
-        help="  \n".join(lines), key="as-stack",
+        help="  \n".join(change_lines), key="as-stack",
         on_click=session.toast_refusals()(
             lambda: session.set_draft(with_scheduler(session.draft(), session.facts()))
         ),

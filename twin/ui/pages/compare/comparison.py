@@ -201,7 +201,7 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
 def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
     """Differences in settings from the baseline, by field and run; only fields with an effect."""
     setting_rows = []
-    for name, row in _different_fields(compared):
+    for label, row in _different_fields(compared):
         base_value = row.values[compared.baseline]
         for bar_run, run_index in enumerate(_other_runs(compared)):
             value = row.values[run_index]
@@ -212,27 +212,29 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
             relative_change = value / base_value - 1.0 if is_ratio else 0.0
             full_text = f"{text_of(base_value, row.path)} → {text_of(value, row.path)}"
             short_text = words.truncated(full_text, CHANGE_CHARS)
-            setting_rows.append(Difference(name, bar_run, relative_change, short_text, full_text))
+            setting_rows.append(Difference(label, bar_run, relative_change, short_text, full_text))
     return setting_rows
 
 
 def results_that_differ(compared: Comparison) -> list[Difference]:
     """Differences in headline figures from the baseline, by figure and run."""
-    rows = []
+    bars = []
     for row in figures_of(compared.metrics, "Headlines"):
         base_value, metric = row.values[compared.baseline], metric_of(row.name)
-        for k, i in enumerate(_other_runs(compared)):
-            value = row.values[i]
-            if value is None or base_value is None or row.verdicts[i] in EQUAL:
+        for bar, run in enumerate(_other_runs(compared)):
+            value = row.values[run]
+            if value is None or base_value is None or row.verdicts[run] in EQUAL:
                 continue
             divisor = 1.0 if metric.kind == "share" else base_value
             change = (value - base_value) / divisor if divisor else math.copysign(FAR, value)
-            short_text = row.paired_text(i) or change_and_verdict(row.name, value, base_value)[0]
+            short_text = row.paired_text(run) or change_and_verdict(row.name, value, base_value)[0]
             if len(short_text) > BAR_CHARS:  # the table and the label say the unit
                 short_text = short_text.partition(" ")[0]
             pair_text = f"{as_text(row.name, base_value)} → {as_text(row.name, value)}"
-            rows.append(Difference(metric.label, k, change, short_text, pair_text, row.verdicts[i]))
-    return rows
+            bars.append(
+                Difference(metric.label, bar, change, short_text, pair_text, row.verdicts[run])
+            )
+    return bars
 
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
@@ -249,17 +251,17 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     is_slo_worse = any(row.label == slo_label and row.standing == "worse" for row in results)
     label_order = [slo_label, *(metric.label for metric in metrics_at("leading"))]
     results.sort(key=lambda row: ((*label_order, row.label).index(row.label), -abs(row.change)))
-    for direction in ("worse", "better") if is_slo_worse else ("better", "worse"):
-        standing_rows = [row for row in results if row.standing == direction]
+    for standing in ("worse", "better") if is_slo_worse else ("better", "worse"):
+        standing_rows = [row for row in results if row.standing == standing]
         rows_text = first_few([f"{row.label} {row.text}" for row in standing_rows], FEW)
-        clauses.append(f"{direction} in {rows_text or 'nothing'}")
+        clauses.append(f"{standing} in {rows_text or 'nothing'}")
     letter, clauses_text = LETTERS[other_runs[0]], "; ".join(clauses)
     return f"With {edits_text or 'the same question'}, {letter} is {clauses_text}."
 
 
 def _best_runs_sentence(compared: Comparison) -> str:
     """Sentence that names the best run for each leading figure."""
-    best: defaultdict[str, list[str]] = defaultdict(list)
+    labels_by_letter: defaultdict[str, list[str]] = defaultdict(list)
     for row in compared.metrics:
         pairs = [(value, i) for i, value in enumerate(row.values) if value is not None]
         if "leading" not in metric_of(row.name).places or len({value for value, _ in pairs}) < 2:
@@ -267,10 +269,11 @@ def _best_runs_sentence(compared: Comparison) -> str:
         best_pair = max(pairs) if row.better == "higher" else min(pairs)
         if all(word in EQUAL for i, word in enumerate(row.verdicts) if i != compared.baseline):
             continue
-        best[LETTERS[best_pair[1]]].append(metric_of(row.name).label)
-    if not best:
+        labels_by_letter[LETTERS[best_pair[1]]].append(metric_of(row.name).label)
+    if not labels_by_letter:
         return "These runs come to the same."
-    clauses = [f"{letter} in {' and '.join(best[letter])}" for letter in sorted(best)]
+    clauses = [f"{letter} in {' and '.join(labels)}"
+               for letter, labels in sorted(labels_by_letter.items())]  # fmt: skip
     return f"Best: {'; '.join(clauses)}."
 
 
@@ -293,10 +296,10 @@ def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: in
 def equality_sentences(known: Known) -> list[str]:
     """Sentences on runs whose figures may equal the baseline's. known: see `ratio_errors`."""
     sentences = []
-    for i, ratios in known.items():
-        texts = [f"{ratio.figure.name} ({ratio.band})" for ratio in ratios.values() if ratio.equal]
-        begin_text = f"{LETTERS[i]} may equal the baseline in {' and '.join(texts)}: four of five"
-        sentences += [f"{begin_text} published ratios are met within that."] if texts else []
+    for run, ratios in known.items():
+        equal = [f"{ratio.figure.name} ({ratio.band})" for ratio in ratios.values() if ratio.equal]
+        begin_text = f"{LETTERS[run]} may equal the baseline in {' and '.join(equal)}: four of five"
+        sentences += [f"{begin_text} published ratios are met within that."] if equal else []
     return sentences
 
 
@@ -361,11 +364,11 @@ def with_seeds(
     list is empty while a compared run has no result."""
     if any(run.state != "done" for run in rows):
         return compared, []
-    seeds_by_run, store = reseed(scenarios, compared.baseline), session.store()
-    scenario_runs = [[(s, find_run(store, s)) for s in seeds] for seeds in seeds_by_run]
-    missing_scenarios = [s for seeds in scenario_runs for s, run in seeds if run is None]
+    seeded_by_run, store = reseed(scenarios, compared.baseline), session.store()
+    scenario_runs = [[(s, find_run(store, s)) for s in seeded] for seeded in seeded_by_run]
+    missing_scenarios = [s for seeded in scenario_runs for s, run in seeded if run is None]
     summaries = [
-        [None if run is None else run.summary for _, run in seeds] for seeds in scenario_runs
+        [None if run is None else run.summary for _, run in seeded] for seeded in scenario_runs
     ]
     return with_pairs(compared, summaries), missing_scenarios
 

@@ -36,10 +36,12 @@ def capacity_tiles(
     if prediction.decode is not None:
         tiles += _decode_tiles(s, prediction.decode)
     decoding_costs = costs.decoding_role
-    dies = decoding_costs.pool.rank_dies if decoding_costs else 1
+    rank_dies = decoding_costs.pool.rank_dies if decoding_costs else 1
     role_costs = decoding_costs or costs.prefilling_role
     kv_tokens = role_costs.kv_tokens_per_rank if role_costs else 0
-    owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
+    owner, owner_text = (
+        ("die", "one die") if rank_dies == 1 else ("rank", f"the {rank_dies} dies of a rank")
+    )
     help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
     tiles.append(_tile(f"KV room, per {owner}", amount(kv_tokens, "rate", "tokens"), help_text))
     if (prefill := prediction.prefill) is not None:

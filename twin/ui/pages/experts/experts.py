@@ -31,10 +31,10 @@ def draw_cost_of_imbalance(row: RunRow, scenario: Scenario) -> None:
                         "or other facts made this one: run it again, on its results.")  # fmt: skip
             st.markdown(text)
         return
-    imbalance_s, whole_s = pieces_s["imbalance"], sum(pieces_s.values())
+    imbalance_s, request_s = pieces_s["imbalance"], sum(pieces_s.values())
     text = "A re-run with perfectly even experts is no faster: imbalance is free."
     if imbalance_s > 0:
-        share_text = f"{seconds(whole_s)}: {amount(imbalance_s / whole_s, 'share')}"
+        share_text = f"{seconds(request_s)}: {amount(imbalance_s / request_s, 'share')}"
         text = f"Expert imbalance costs {seconds(imbalance_s)} of a mean request's {share_text}."
     st.subheader(text, anchor=False)
     st.caption(

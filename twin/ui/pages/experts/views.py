@@ -46,24 +46,24 @@ class Snapshot:
 
 def instances_of(die_load: pl.DataFrame) -> list[tuple[str, int]]:
     """(role, number) of every instance with recorded load, decode first."""
-    keys = die_load.select("role", "instance").unique().rows()
-    return sorted(((str(role), int(i)) for role, i in keys), key=lambda x: (x[0] == "prefill", *x))
+    pairs = die_load.select("role", "instance").unique().rows()
+    return sorted(((str(role), int(i)) for role, i in pairs), key=lambda x: (x[0] == "prefill", *x))
 
 
 def moments_of(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
     """Moments at which an instance's load was recorded, in order. The moments before and after a
     rebalance have its number. Of several moments `after` in a row only the last remains."""
     instance_load = die_load.filter(instance_filter(role, instance))
-    moments = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
-    moments.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
-    moment_list: list[Moment] = []
+    stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
+    stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
+    moments: list[Moment] = []
     rebalance_count = 0
-    for t_s, name in moments:
-        if name == "after" and moment_list and moment_list[-1].name == "after":
-            moment_list.pop()
+    for t_s, name in stamps:
+        if name == "after" and moments and moments[-1].name == "after":
+            moments.pop()
         rebalance_count += name == "before"
-        moment_list.append(Moment(t_s, name, rebalance_count if name in ("before", "after") else 0))
-    return moment_list
+        moments.append(Moment(t_s, name, rebalance_count if name in ("before", "after") else 0))
+    return moments
 
 
 def snapshot_at(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
@@ -86,8 +86,8 @@ def instance_filter(role: str, instance: int) -> pl.Expr:
 
 def event_filter(role: str, instance: int) -> pl.Expr:
     """Polars filter of the events of an instance or of its whole pool."""
-    is_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
-    return (pl.col("role") == role) & is_instance
+    has_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
+    return (pl.col("role") == role) & has_instance
 
 
 def rebalance_rows(events: pl.DataFrame, role: str, instance: int) -> list[dict[str, Any]]:
@@ -112,9 +112,9 @@ def iteration_s_around(
     first_window, last_window = np.flatnonzero(is_during)[[0, -1]]
     windows_before = slice(max(0, first_window - window_count), first_window)
     windows_after = slice(last_window + 1, last_window + 1 + window_count)
-    spans_s = (iteration_s[selection] for selection in (windows_before, is_during, windows_after))
-    finite_s = (span_s[np.isfinite(span_s)] for span_s in spans_s)
-    return tuple(float(span_s.mean()) if span_s.size else None for span_s in finite_s)  # type: ignore[return-value]
+    chosen_s = (iteration_s[selection] for selection in (windows_before, is_during, windows_after))
+    finite_s = (times_s[np.isfinite(times_s)] for times_s in chosen_s)
+    return tuple(float(times_s.mean()) if times_s.size else None for times_s in finite_s)  # type: ignore[return-value]
 
 
 def choose_instance(row: RunRow) -> tuple[str, int]:
@@ -149,21 +149,23 @@ def draw_tiles(row: RunRow, role: str, instance: int) -> None:
     """Draw tiles of an instance: imbalance at the start and at the end, and moved weights."""
     die_load = record.table(row.id, "die_load")
     moments = moments_of(die_load, role, instance)
-    start, end = (snapshot_at(die_load, role, instance, m) for m in (moments[0], moments[-1]))
+    at_start, at_end = (snapshot_at(die_load, role, instance, m) for m in (moments[0], moments[-1]))
     rebalances = rebalance_rows(record.table(row.id, "events"), role, instance)
     moves_s = sum((move["end_s"] or move["t_s"]) - move["t_s"] for move in rebalances)
     hint = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
-    old_ratio, end_ratio = float(start.imbalance.mean()), float(end.imbalance.mean())
-    change_text = f"{end_ratio - old_ratio:+.2f}" if abs(end_ratio - old_ratio) >= 0.005 else None
+    start_ratio, end_ratio = float(at_start.imbalance.mean()), float(at_end.imbalance.mean())
+    change_text = (
+        f"{end_ratio - start_ratio:+.2f}" if abs(end_ratio - start_ratio) >= 0.005 else None
+    )
     moved_bytes = sum(move["bytes"] or 0.0 for move in rebalances)
     moves_text = f"in {seconds(moves_s)}" if rebalances else None
     grey_delta: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
-        st.metric("Hottest die, start", f"{old_ratio:.2f} × mean", help=hint)
+        st.metric("Hottest die, start", f"{start_ratio:.2f} × mean", help=hint)
         end_text = f"{end_ratio:.2f} × mean"
         st.metric("Hottest die, end", end_text, change_text, delta_color="inverse", help=hint)
-        st.metric("Worst layer, end", f"{end.imbalance.max():.2f} × mean",
-                  f"layer {end.layers[int(end.imbalance.argmax())]}",
+        st.metric("Worst layer, end", f"{at_end.imbalance.max():.2f} × mean",
+                  f"layer {at_end.layers[int(at_end.imbalance.argmax())]}",
                   help="The layer whose hottest die is hottest.", **grey_delta)  # fmt: skip
         st.metric("Rebalances", f"{len(rebalances):,}", help="Of this pool, over the whole run.")
         st.metric("Weights moved", amount(moved_bytes, "bytes"), moves_text, **grey_delta,

@@ -149,8 +149,10 @@ def draw_note_form(rows: Sequence[Row]) -> None:
         note = store.notes.notes_on(row_ids).get(row_ids[0]) if len(row_ids) == 1 else None
         key = key_after_acts(f"note:{','.join(row_ids)}")
         if len(row_ids) == 1:
-            title, name = note.title if note else "", rows[0].name
-            st.text_input("Name", title, TITLE_CHARS, key=f"{key}:title", placeholder=name)
+            note_title, scenario_name = note.title if note else "", rows[0].name
+            st.text_input(
+                "Name", note_title, TITLE_CHARS, key=f"{key}:title", placeholder=scenario_name
+            )
         st.multiselect("Tags", store.notes.tags(), split_tags(note.tags) if note else [],
                        accept_new_options=True, max_selections=TAGS_MAX, key=f"{key}:tags",
                        placeholder="Choose one or type a new one")  # fmt: skip

@@ -49,11 +49,13 @@ def draw_form(shown: Plan | None) -> Plan:
     the form if it is of the same scenario. Raises PlanError."""
     draft = session.draft()
     previous_plan = shown if shown and words.differ_in_words_only(shown.scenario, draft) else None
-    values: dict[str, Any] = previous_plan.model_dump(exclude={"scenario"}) if previous_plan else {}
+    previous: dict[str, Any] = (
+        previous_plan.model_dump(exclude={"scenario"}) if previous_plan else {}
+    )
     with st.container(border=True):
         goal = st.radio(
             "Find", list(GOALS), format_func=GOALS.__getitem__, horizontal=True, key="plan-goal",
-            index=list(GOALS).index(values.get("goal") or default_goal(draft)),
+            index=list(GOALS).index(previous.get("goal") or default_goal(draft)),
         )  # fmt: skip
         with st.container(horizontal=True, vertical_alignment="bottom"):
             for path in ("slo.ttft_s", "slo.tpot_ms", "slo.share"):
@@ -61,17 +63,17 @@ def draw_form(shown: Plan | None) -> Plan:
                     with st.container(width=150):
                         forms.draw_field(path)
             most_npus = npus_of(draft.supernode)
-            goal_by = st.selectbox(
-                "Met by", list(BY), list(BY).index(values.get("by", "share")), key="plan-by",
+            met_by = st.selectbox(
+                "Met by", list(BY), list(BY).index(previous.get("by", "share")), key="plan-by",
                 format_func=BY.__getitem__, width=150,
                 help="Published figures are often means; an SLO is about each request.",
             )  # fmt: skip
             npus = st.number_input("NPUs at most", 1, max(most_npus, 1),
-                                   min(values.get("npus") or most_npus, most_npus), key="plan-npus",
-                                   width=150)  # fmt: skip
-            search_size = values.get("simulations", USUAL)
+                                   min(previous.get("npus") or most_npus, most_npus),
+                                   key="plan-npus", width=150)  # fmt: skip
+            search_size = previous.get("simulations", USUAL)
             budgets = sorted({*BUDGETS, search_size})
-            simulations = st.selectbox(
+            simulation_budget = st.selectbox(
                 "Simulations of the search", budgets, budgets.index(search_size), key="plan-budget",
                 width=190,
                 format_func=lambda n: f"{BUDGETS.get(n, 'As before')} ({n})",
@@ -80,35 +82,35 @@ def draw_form(shown: Plan | None) -> Plan:
                 "nothing fits, it searches anew for each limit: up to thirty times as many.",
             )  # fmt: skip
         survived_losses = st.pills(
-            "The SLO holds after the loss of", list(LOSSES), default=values.get("survives", ()),
+            "The SLO holds after the loss of", list(LOSSES), default=previous.get("survives", ()),
             format_func=LOSSES.__getitem__, selection_mode="multi", key="plan-survives",
             help="Judged once the machine has recovered from it. What requests meet until then "
             "shows a run with the fault: Fail a node on Start.",
         )  # fmt: skip
         with st.expander("What may vary, and more limits"):
             varied_choices = st.pills(
-                "May vary", list(CHOICES), default=values.get("vary", TICKED), key="plan-vary",
+                "May vary", list(CHOICES), default=previous.get("vary", TICKED), key="plan-vary",
                 format_func=lambda key: CHOICES[key].label, selection_mode="multi",
             )  # fmt: skip
             with st.container(horizontal=True, vertical_alignment="bottom"):
                 more_percent = st.number_input(
                     "Load beyond the scenario's (%)", -90, 1000,
-                    round(100 * values.get("more", 0.0)), key="plan-more", width=200,
+                    round(100 * previous.get("more", 0.0)), key="plan-more", width=200,
                 )  # fmt: skip
                 power_kw = st.number_input(
-                    "Power at most (kW)", 0.0, None, values.get("power_kw", 0.0), key="plan-power",
-                    width=170, help="0: no limit.",
+                    "Power at most (kW)", 0.0, None, previous.get("power_kw", 0.0),
+                    key="plan-power", width=170, help="0: no limit.",
                 )  # fmt: skip
                 cost_limit = st.number_input(
                     "Cost per million tokens at most", 0.0, None,
-                    values.get("cost_per_million_tokens", 0.0), key="plan-cost", width=220,
+                    previous.get("cost_per_million_tokens", 0.0), key="plan-cost", width=220,
                     help="0: no limit. It needs a price of an NPU-hour, set on Workload.",
                 )  # fmt: skip
     return plan_from(
         session.named_draft(),
         {
-            "goal": goal, "by": goal_by, "npus": 0 if npus == most_npus else npus,
-            "simulations": simulations, "survives": survived_losses, "vary": varied_choices,
+            "goal": goal, "by": met_by, "npus": 0 if npus == most_npus else npus,
+            "simulations": simulation_budget, "survives": survived_losses, "vary": varied_choices,
             "more": more_percent / 100, "power_kw": power_kw, "cost_per_million_tokens": cost_limit,
         },
     )  # fmt: skip

@@ -143,14 +143,14 @@ def _seat_rows(
     for row in seats.iter_rows(named=True):
         seat = (row["first_die"], row["first_die"] + row["dies"])
         seats_of.setdefault(row["number"], {}).setdefault(row["t_s"], []).append(seat)
-    rows: list[list[int]] = []
-    for instance, by_time in seats_of.items():
+    seat_rows: list[list[int]] = []
+    for instance_number, by_time in seats_of.items():
         borders = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
         windows_and_dies = zip(pairwise(borders), by_time.values(), strict=True)
         for (first_window, end_window), die_ranges in windows_and_dies:
-            rows += [[instance, first_die, end_die, first_window, end_window]
+            seat_rows += [[instance_number, first_die, end_die, first_window, end_window]
                      for first_die, end_die in die_ranges if first_window < end_window]  # fmt: skip
-    return rows
+    return seat_rows
 
 
 def _figures_by_window(frame: pl.DataFrame, windows: pl.DataFrame, count: int) -> dict[str, str]:
@@ -159,9 +159,9 @@ def _figures_by_window(frame: pl.DataFrame, windows: pl.DataFrame, count: int) -
     window_of, instance_of = _window_of(frame, windows), frame["number"].to_numpy()
     is_placed, packed_figures = instance_of >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
-        values = np.full((windows.height, count), np.nan)
-        values[window_of[is_placed], instance_of[is_placed]] = _floats(frame[name])[is_placed]
-        packed_figures[name] = pack_floats(values)
+        figures = np.full((windows.height, count), np.nan)
+        figures[window_of[is_placed], instance_of[is_placed]] = _floats(frame[name])[is_placed]
+        packed_figures[name] = pack_floats(figures)
     return packed_figures
 
 
@@ -174,10 +174,10 @@ def _bytes_by_series(traffic: pl.DataFrame, windows: pl.DataFrame) -> tuple[list
     """Series [plane, class of traffic, instance number] of the table `traffic`, and their bytes
     f8[series, windows]."""
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
-    series_of_rows = list(zip(planes, classes, traffic["number"], strict=True))
-    series_index = {key: k for k, key in enumerate(dict.fromkeys(series_of_rows))}
+    row_keys = list(zip(planes, classes, traffic["number"], strict=True))
+    series_index = {key: k for k, key in enumerate(dict.fromkeys(row_keys))}
     moved_bytes = np.zeros((len(series_index), windows.height))
-    series_of_row = np.array([series_index[key] for key in series_of_rows], np.int64)
+    series_of_row = np.array([series_index[key] for key in row_keys], np.int64)
     series_and_windows = series_of_row, _window_of(traffic, windows)
     np.add.at(moved_bytes, series_and_windows, traffic["bytes"].to_numpy())
     return [list(key) for key in series_index], moved_bytes
@@ -191,21 +191,23 @@ def _shares(
     number of UB sub-planes."""
     starts_s = windows["t_s"].to_numpy()
     series_index = {tuple(key): k for k, key in enumerate(series)}
-    rows: list[tuple[float, ...]] = []
+    share_rows: list[tuple[float, ...]] = []
     for row in shares.iter_rows(named=True):
         series_number = series_index.get((row["plane"], row["traffic"], row["number"]))
         if series_number is None or row["node"] is None:
             continue
-        direction = float(row["direction"] == "in")
+        is_inward = float(row["direction"] == "in")
         column_numbers = plane_columns(row["plane"], row["sub_plane"], planes)
         first_window, end_window = int(np.searchsorted(starts_s, row["t_s"] - 1e-9)), len(starts_s)
         if row["end_s"] is not None:
             end_window = int(np.searchsorted(starts_s, row["end_s"] - 1e-9))
         share = row["share"] / len(column_numbers)
-        rows += [(series_number, row["node"], column, direction, share, first_window, end_window)
-                 for column in column_numbers]  # fmt: skip
+        share_rows += [
+            (series_number, row["node"], column, is_inward, share, first_window, end_window)
+            for column in column_numbers
+        ]
     column_names = ("series", "node", "column", "direction", "share", "from", "until")
-    share_table = np.array(rows, float).reshape(-1, len(column_names))
+    share_table = np.array(share_rows, float).reshape(-1, len(column_names))
     return {name: pack_floats(share_table[:, k]) for k, name in enumerate(column_names)}
 
 
@@ -274,10 +276,10 @@ def film_of_run(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 def draw_player(row: RunRow, scenario: Scenario) -> None:
     """Draw the player of a run. Whenever the visitor stops moving the view, it is written to the
     address and only this fragment of the page is redrawn."""
-    view, key = _address_view(), f"playback:{row.id}"
+    address_view, key = _address_view(), f"playback:{row.id}"
     # It starts with the view of the opened address, not with its own later ones.
-    if view not in st.session_state.get(key, {}).values():
-        st.session_state[key] = {"start": view}
+    if address_view not in st.session_state.get(key, {}).values():
+        st.session_state[key] = {"start": address_view}
     start_view = st.session_state[key]["start"]
     player_data = {"run": row.id, "film": film_of_run(row.id, row, scenario), "start": start_view}
     if view := _draw_film(player_data, record.fabric(row, scenario), "playback"):

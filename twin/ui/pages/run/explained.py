@@ -188,8 +188,8 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
     passes_of_both = _passes_of(row, scenario, number, median_number)
-    times_s, median_s = map(_seconds_to_first_token, (request, median), passes_of_both)
-    st.subheader(_request_sentence(number, times_s, median_s, request, median), anchor=False)
+    times_s, median_times_s = map(_seconds_to_first_token, (request, median), passes_of_both)
+    st.subheader(_request_sentence(number, times_s, median_times_s, request, median), anchor=False)
     st.caption(_description_of(request))
     if passes_of_both[0] is not None and (hot_reads := passes_of_both[0].hot_reads):
         nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in hot_reads)
@@ -198,9 +198,12 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
             "Its port had more to send than those of the others."
         )
     colour_of = STAGE_COLOURS | {_part_name(o): colour for o, colour in theme.OPERATOR.items()}
-    colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **median_s}}
+    colours = {
+        part: colour_of.get(part, theme.STAGE["prefill_queue"])
+        for part in {**times_s, **median_times_s}
+    }
     caption = "Stages of this request next to the median of all."
-    plot(charts.waterfall(times_s, caption, colours=colours, median=median_s), "request")
+    plot(charts.waterfall(times_s, caption, colours=colours, median=median_times_s), "request")
     st.caption(f"To the first token. Grey: request {median_number:,}, the median by {criterion}.")
     draw_sections("run.request", row, number)
     _draw_decoding((request, median), passes_of_both)
@@ -215,18 +218,18 @@ def _draw_request_choice(picks: Mapping[str, tuple[int, int]], count: int) -> tu
         )  # fmt: skip
         picked_text = st.query_params.get(PICKED, "")
         is_valid = picked_text.isdecimal() and len(picked_text) < 10 and int(picked_text) < count
-        number = st.number_input(
+        request_number = st.number_input(
             "Or by its number", 0, max(0, count - 1), int(picked_text) if is_valid else None,
             key="request-number", placeholder="any request", width=200,
         )  # fmt: skip
-    if number is None:
+    if request_number is None:
         if picked_text and not is_valid:
             link_text = f"The link names request {path_text(picked_text)}; this run has 0 to "
             st.warning(plain(f"{link_text}{count - 1:,}."), icon=":material/link_off:")
         st.query_params.pop(PICKED, None)
         return criterion, picks[criterion][0]
-    st.query_params[PICKED] = str(number)
-    return criterion, int(number)
+    st.query_params[PICKED] = str(request_number)
+    return criterion, int(request_number)
 
 
 def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
@@ -313,7 +316,7 @@ def _description_of(row: Mapping[str, Any]) -> str:
 def _draw_decoding(rows: Sequence[Mapping[str, Any]], passes_of: Sequence[Inside | None]) -> None:
     """Draw how a request decoded next to the median request: wait, iterations, tokens. rows: both
     in the table of requests. passes_of: their passes; nothing is drawn if these are unknown."""
-    figures = [
+    figures_of_both = [
         {
             "Decode wait": seconds(passes.decode_wait_s),
             "Iterations": f"{passes.iterations:,}",
@@ -323,8 +326,8 @@ def _draw_decoding(rows: Sequence[Mapping[str, Any]], passes_of: Sequence[Inside
         for row, passes in zip(rows, passes_of, strict=True)
         if passes is not None and passes.iterations
     ]
-    if len(figures) == len(rows):
-        request_figures, median_figures = figures
+    if len(figures_of_both) == len(rows):
+        request_figures, median_figures = figures_of_both
         with st.grid(4, min_column_width=165):
             for label, value in request_figures.items():
                 median_text = f"median {median_figures[label]}"

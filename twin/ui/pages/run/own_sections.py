@@ -109,8 +109,8 @@ def starts_sentence(lives: pl.DataFrame, role_changes: int) -> str:
     loads_text, dram_count = numbered(load_count, "load"), max(load_count - fetch_count, 0)
     starts_text = f"Of {loads_text} of weights {dram_count} found them in DRAM"
     if fetch_count:
-        took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
-        mean_text = words.duration_text(took_s.item())
+        mean_fetch_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
+        mean_text = words.duration_text(mean_fetch_s.item())
         starts_text += f"; object storage sent them to the others in {mean_text} on average"
     if switch_count > 0:
         starts_text += f"; {numbered(switch_count, 'start')} took the NPUs of another model"
@@ -126,17 +126,17 @@ def draw_day(row: RunRow, scenario: Scenario) -> None:
         pool_percent=100.0 * pl.col("pool_used_fraction"),
         npu_hours_used=pl.col("npu_hours") - pl.col("npu_hours_idle"),
     )
-    columns = {name for name in hours.columns if hours[name].max()}
+    filled = {name for name in hours.columns if hours[name].max()}
     npu_hours, idle_hours = float(hours["npu_hours"].sum()), float(hours["npu_hours_idle"].sum())
     idle_share = amount(idle_hours / npu_hours if npu_hours else None, "share")
     day_texts = [f"**{amount(npu_hours, 'rate', 'NPU-hours')}**", f"without work: **{idle_share}**"]
-    if "energy_kwh" in columns:
+    if "energy_kwh" in filled:
         day_texts.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
     busiest_hour = hours.sort("arrived", descending=True)["hour"][0]
     st.markdown(" · ".join([*day_texts, f"busiest hour: **{busiest_hour}**"]))
     plot_all((title, history.hourly_bars(hours, series, unit), f"day-{next(iter(series))}")
-           for title, (series, unit) in history.DAY.items() if columns & set(series))  # fmt: skip
-    hourly_rows = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in columns})
+           for title, (series, unit) in history.DAY.items() if filled & set(series))  # fmt: skip
+    hourly_rows = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in filled})
     st.dataframe(hourly_rows.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
     is_daily = scenario.workload.profile.shape in DAILY
     caption = "Hours of the day that the rate follows." if is_daily else "Hours of simulated time."
@@ -160,7 +160,7 @@ def draw_clients(row: RunRow, scenario: Scenario) -> None:
             for metric in count_metrics:
                 value_text = as_text(metric.key, row.summary[metric.key])
                 st.metric(metric.label, value_text, help=metric.help, border=True)
-    tenants, reasons, session_times = _client_figures(row.id, scenario)
+    tenants, reason_counts, session_times_s = _client_figures(row.id, scenario)
     if tenants:
         st.subheader("Tenants", anchor=False)
         plot(charts.tenants(tenants), "tenants")
@@ -173,13 +173,15 @@ def draw_clients(row: RunRow, scenario: Scenario) -> None:
             "counts from its first try. A fair share: of what all were served, by weight, to no "
             "tenant more than it offered."
         )
-    curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_times)
-    reasons_picture = "Why requests came to nothing", charts.reasons(reasons), "reasons"
+    curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_times_s)
+    reasons_picture = "Why requests came to nothing", charts.reasons(reason_counts), "reasons"
     sessions_picture = "Sessions", charts.distribution([curve], noun="sessions"), "session-times"
-    plot_all([reasons_picture] * bool(reasons) + [sessions_picture] * bool(session_times.size))
-    if not reasons:
+    plot_all(
+        [reasons_picture] * bool(reason_counts) + [sessions_picture] * bool(session_times_s.size)
+    )
+    if not reason_counts:
         st.caption("Every request that ended was answered.")
-    if session_times.size:
+    if session_times_s.size:
         st.caption(METRICS["session_s_mean"].help)
 
 
@@ -205,17 +207,19 @@ def _client_figures(
 
 def draw_models(row: RunRow, scenario: Scenario) -> None:
     """Draw the load and the goodput of each model, and its figures next to those of all."""
-    figures = record.table(row.id, "models").to_dicts()
+    model_rows = record.table(row.id, "models").to_dicts()
     arrived_by_model = _arrivals_by_model(row.id, scenario.warmup_s)
     per_steady_s = 1.0 / (scenario.horizon_s - scenario.warmup_s)
     load_rows = [{"tenant": item["model"], "goodput_req_per_s": item["goodput_req_per_s"],
                 "asked_req_per_s": per_steady_s * arrived_by_model.get(item["model"], 0)}
-               for item in figures]  # fmt: skip
+               for item in model_rows]  # fmt: skip
     st.subheader("Models", anchor=False)
     plot(charts.tenants(load_rows), "models")
-    metrics = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in figures)]
+    metrics = [
+        METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in model_rows)
+    ]
     table_rows = [{"": item["model"], **{m.label: as_text(m.key, item.get(m.key)) for m in metrics}}
-            for item in (*figures, {"model": "all", **row.summary})]  # fmt: skip
+            for item in (*model_rows, {"model": "all", **row.summary})]  # fmt: skip
     st.dataframe(table_rows, hide_index=True)
     st.caption("Steady state; each request is judged by the SLO of its own model.")
 
@@ -225,10 +229,10 @@ def _arrivals_by_model(run: str, warmup_s: float) -> dict[str, int]:
     """Number of requests by model that arrived after the warm-up, without those present at
     start."""
     requests = session.store().runs.table(run, "requests", ["model", "arrival_s", "prefill_end_s"])
-    is_before = (pl.col("arrival_s") == 0.0) & (pl.col("prefill_end_s") == 0.0)
-    is_counted = (pl.col("arrival_s") >= warmup_s) & ~is_before.fill_null(value=False)
-    model_of = requests.filter(is_counted)["model"].cast(pl.String)
-    return dict(model_of.value_counts().iter_rows())
+    is_at_start = (pl.col("arrival_s") == 0.0) & (pl.col("prefill_end_s") == 0.0)
+    is_counted = (pl.col("arrival_s") >= warmup_s) & ~is_at_start.fill_null(value=False)
+    models = requests.filter(is_counted)["model"].cast(pl.String)
+    return dict(models.value_counts().iter_rows())
 
 
 def draw_pool(row: RunRow, scenario: Scenario) -> None:
@@ -251,15 +255,15 @@ def draw_pool(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Memory servers", anchor=False)
     plot(history.servers(servers, warmup_s, dark=is_dark()), "pool-servers")
     steady_rows = servers.filter(pl.col("t_s") >= warmup_s).group_by("node")
-    by_node = steady_rows.agg(pl.col("read_bytes", "held_s").sum()).sort("read_bytes", "node")
-    read_bytes, top_bytes = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
+    reads_by_node = steady_rows.agg(pl.col("read_bytes", "held_s").sum()).sort("read_bytes", "node")
+    read_bytes, top_bytes = reads_by_node["read_bytes"].sum(), reads_by_node["read_bytes"][-1]
     if read_bytes > 0:
         st.caption(
             "A block lies on the node that its key hashes to, and counts once for each prompt that "
             "reads it; above, on the plane, each die that shares out a prompt's heads reads it "
-            f"again. Node {by_node['node'][-1]} served {amount(top_bytes, 'bytes')}, "
-            f"{top_bytes * by_node.height / read_bytes:.2f} x the mean; the least "
-            f"{amount(by_node['read_bytes'][0], 'bytes')}. {_hold_sentence(by_node)}"
+            f"again. Node {reads_by_node['node'][-1]} served {amount(top_bytes, 'bytes')}, "
+            f"{top_bytes * reads_by_node.height / read_bytes:.2f} x the mean; the least "
+            f"{amount(reads_by_node['read_bytes'][0], 'bytes')}. {_hold_sentence(reads_by_node)}"
         )
 
 
@@ -303,8 +307,9 @@ def draw_faults(row: RunRow, scenario: Scenario) -> None:
     token_column = (f"{dips[0].phase.capitalize()} tokens", f"{dips[0].phase}_tokens_per_s")
     time_columns = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
     faults, warmup_s = scenario.faults, scenario.warmup_s
-    plot_all((title, history.around_faults(windows, events, faults, warmup_s, c), f"fault-{c}")
-             for title, c in (token_column, *time_columns))  # fmt: skip
+    plot_all((title, history.around_faults(windows, events, faults, warmup_s, column),
+              f"fault-{column}")
+             for title, column in (token_column, *time_columns))  # fmt: skip
     st.caption(
         "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts. Before: the minute "
         "before the fault, or 20 windows if shorter. Back: within 5 % of that and staying there."

@@ -86,15 +86,15 @@ def draw_latency(row: RunRow, scenario: Scenario) -> None:
     """Draw distributions of TTFT and TPOT with the SLO as a line, and a table of percentiles."""
     latencies = record.latencies(row.id, scenario.warmup_s)
     left_column, right_column = st.columns(2, gap="large")
-    for column, name, values, colour, slo_s in (
+    for column, name, times_s, colour, slo_s in (
         (left_column, "TTFT", latencies.ttft_s, theme.ROLE["prefill"], scenario.slo.ttft_s),
         (right_column, "TPOT", latencies.tpot_s, theme.ROLE["decode"], 1e-3 * scenario.slo.tpot_ms),
     ):
         with column:
             st.subheader(name, anchor=False, help=METRICS[f"{name.lower()}_s_mean"].help)
-            plot(charts.distribution([charts.Curve(name, colour, values)], slo_s), f"cdf-{name}")
-            if len(values):
-                met_text = amount(float((values <= slo_s).mean()), "share")
+            plot(charts.distribution([charts.Curve(name, colour, times_s)], slo_s), f"cdf-{name}")
+            if len(times_s):
+                met_text = amount(float((times_s <= slo_s).mean()), "share")
                 st.caption(f"{met_text} of requests within the SLO of {seconds(slo_s)}.")
     statistics = ("mean", "p50", "p90", "p95", "p99")
     percentile_rows = [
@@ -121,12 +121,12 @@ def draw_pass_times_of_phases(row: RunRow, scenario: Scenario) -> None:
     phases = [phase for phase in ("decode", "prefill") if (table["phase"] == phase).any()]
     for phase in phases:
         timeline, operator_rows = layers.get(phase), record.iteration_rows(row, scenario, phase)
-        took_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
+        pass_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
         pass_name = "iteration" if phase == "decode" else "batch"
-        st.subheader(f"A mean {phase} {pass_name} takes {seconds(took_s)}", anchor=False)
+        st.subheader(f"A mean {phase} {pass_name} takes {seconds(pass_s)}", anchor=False)
         if phase == "decode":
-            _draw_per_token(row, scenario, took_s)
-        draw_pass_times(timeline, operator_rows, took_s, pass_name, f"-{phase}", columns=2)
+            _draw_per_token(row, scenario, pass_s)
+        draw_pass_times(timeline, operator_rows, pass_s, pass_name, f"-{phase}", columns=2)
     if "decode" in phases:
         st.subheader("The decode iteration over time", anchor=False)
         windows = record.table(row.id, "windows")
@@ -180,17 +180,17 @@ def held_by_attention_dies(ranks: pl.DataFrame) -> pl.DataFrame:
     for ranks_of_one in ranks.partition_by("role", "instance", maintain_order=True):
         attention_dies = np.flatnonzero(ranks_of_one["expert_load"].is_null().to_numpy())
         if 0 < attention_dies.size < ranks_of_one.height:
-            ranks_of_die = ranks_of_one.height / attention_dies.size
-            numbers = np.arange(ranks_of_one.height)
-            begins = np.arange(attention_dies.size)[:, None] * ranks_of_die
+            ranks_per_die = ranks_of_one.height / attention_dies.size
+            indices = np.arange(ranks_of_one.height)
+            begins = np.arange(attention_dies.size)[:, None] * ranks_per_die
             # How much of each rank is on each attention die: ranks are dealt in order.
-            overlaps = np.minimum(numbers + 1, begins + ranks_of_die) - np.maximum(numbers, begins)
+            overlaps = np.minimum(indices + 1, begins + ranks_per_die) - np.maximum(indices, begins)
             new_columns = {}
-            for name, divisor in (("requests_mean", 1.0), ("kv_used_fraction_mean", ranks_of_die)):
-                values = np.full(ranks_of_one.height, np.nan)
-                figures = np.maximum(overlaps, 0.0) @ ranks_of_one[name].to_numpy()
-                values[attention_dies] = figures / divisor
-                new_columns[name] = pl.Series(values).fill_nan(None)
+            for name, divisor in (("requests_mean", 1.0), ("kv_used_fraction_mean", ranks_per_die)):
+                column = np.full(ranks_of_one.height, np.nan)
+                die_values = np.maximum(overlaps, 0.0) @ ranks_of_one[name].to_numpy()
+                column[attention_dies] = die_values / divisor
+                new_columns[name] = pl.Series(column).fill_nan(None)
             ranks_of_one = ranks_of_one.with_columns(**new_columns)  # noqa: PLW2901
         instance_tables.append(ranks_of_one)
     return pl.concat(instance_tables)

@@ -149,16 +149,16 @@ def use_idle_npus(draft: Scenario) -> str:
     outlook = formulas.outlook(formulas.without_faults(draft))
     if isinstance(outlook, str):
         return sentence(outlook)
-    pool_sizes = {role: (count, npus) for role, count, npus in pools(draft)}
+    pool_sizes = {role: (instances, npus) for role, instances, npus in pools(draft)}
     role = outlook.limit if outlook.limit in pool_sizes else next(reversed(pool_sizes))
-    (count, npus), idle_npus = pool_sizes[role], words.idle_npus(draft)
+    (instances, npus), idle_npus = pool_sizes[role], words.idle_npus(draft)
     npus_per_node = draft.supernode.npus_per_node
-    if role == "decode" and (more_npus := idle_npus // count // npus_per_node * npus_per_node):
+    if role == "decode" and (more_npus := idle_npus // instances // npus_per_node * npus_per_node):
         return session.propose({"deployment.decode.npus_per_instance": npus + more_npus})
     if idle_npus < npus:
         needed_text, idle_text = numbered(npus, "NPU"), numbered(idle_npus, "NPU")
         return f"No {role} instance of {needed_text} fits into {idle_text}."
-    return session.propose({f"deployment.{role}.instances": count + idle_npus // npus})
+    return session.propose({f"deployment.{role}.instances": instances + idle_npus // npus})
 
 
 def _play_stored(draft: Scenario, fabric: Network) -> bool:
@@ -201,10 +201,10 @@ def draw_picture(draft: Scenario) -> bool:
     placement, reason = formulas.place_instances(draft, fabric)
     if reason:
         st.error(reason, icon=":material/event_seat:")
-    title = numbered(npus_of(draft.supernode), "NPU")
+    npus_text = numbered(npus_of(draft.supernode), "NPU")
     if not draft.supernode.imported:
-        title += f" in {numbered(draft.supernode.all_nodes, 'node')}"
-    draw_fabric(fabric, title=title, instances=placement.instances, key="start-picture")
+        npus_text += f" in {numbered(draft.supernode.all_nodes, 'node')}"
+    draw_fabric(fabric, title=npus_text, instances=placement.instances, key="start-picture")
     return False
 
 

@@ -34,8 +34,8 @@ def shown_fabric() -> tuple[Network | None, str]:
     try:
         fabric = fabric_of(supernode)
     except HardwareError as error:
-        last_valid = state.get("fabric-shown")
-        return (fabric_of(last_valid) if last_valid else None), sentence(str(error))
+        last_supernode = state.get("fabric-shown")
+        return (fabric_of(last_supernode) if last_supernode else None), sentence(str(error))
     state["fabric-shown"] = supernode
     return fabric, ""
 
@@ -124,9 +124,9 @@ def seat_by_hand(instance: str, element: str) -> bool:
 def _seat_rows(instance: Instance, net: Network) -> Iterator[dict[str, Any]]:
     """Yield the rows of `deployment.seats` that describe where an instance is. If its NPUs form
     several ranges, the last range needs one row, the others one row per NPU."""
-    last_begin = net.npu[instance.spans()[-1][0]]
+    last_range_npu = net.npu[instance.spans()[-1][0]]
     for npu in sorted({*net.npu[[*instance.die_of_rank]].tolist()}):
-        if npu <= last_begin:
+        if npu <= last_range_npu:
             attrs = net.vertex_data[net.first_dies[npu]]
             element = f"NPU {attrs['node']}.{attrs['npu']}"
             yield {"role": instance.role, "index": instance.index, "element": element}
@@ -194,10 +194,10 @@ def changed_edits(
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name
         ends = spelling(element), spelling(target)
-        reverse_key = ends[::-1]
-        old_edit = edit_of.get(ends) or edit_of.get(reverse_key) or Edit(element=element, to=target)
+        reverse = ends[::-1]
+        old_edit = edit_of.get(ends) or edit_of.get(reverse) or Edit(element=element, to=target)
         if target:
-            edit_of.pop(reverse_key, None)
+            edit_of.pop(reverse, None)
         edit_fields = {"element": element, "to": target,
                   "capacity_factor": capacity, "latency_factor": latency}  # fmt: skip
         new_fields = {name: value for name, value in edit_fields.items() if value is not None}

@@ -82,8 +82,8 @@ def make_price_key(net: Network) -> Key:
     node_of_link = np.maximum(tail_node, head_node)
     links_by_node = np.argsort(node_of_link, kind="stable")
     link_values = np.stack([net.capacity, net.latency], axis=1)[links_by_node]
-    first_link = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
-    link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(first_link)]
+    first_links = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
+    link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(first_links)]
 
     def key_of_instance(instance: Instance) -> tuple[bytes, ...]:
         """Key of an instance: equal for instances with equal prices."""
@@ -171,8 +171,8 @@ def _hand_off_price(
     port_bytes_per_s = prices.port_rates(fabric, plane)
     first_price = prices.nic(fabric, instance.die_of_rank[0], plane)
     die_bytes_per_s = port_bytes_per_s[prices.ports_of(fabric, instance.die_of_rank, first_price)]
-    slowest = prices.nic(fabric, instance.die_of_rank[int(np.argmin(die_bytes_per_s))], plane)
-    return replace(slowest, bytes_per_s=slowest.bytes_per_s / collision.mean, collision=collision)
+    price = prices.nic(fabric, instance.die_of_rank[int(np.argmin(die_bytes_per_s))], plane)
+    return replace(price, bytes_per_s=price.bytes_per_s / collision.mean, collision=collision)
 
 
 def _slowest_headline(
@@ -262,8 +262,8 @@ def _collision_sentence(draft: Scenario, planes: list[str], collision_by: Collis
             f"TPOT is {1e3 * hashed.tpot_s:.3g} ms by formula, and {1e3 * even.tpot_s:.3g} ms with "
             "an even split"
         )
-    transfers = (c.mean for (traffic, _), c in collision_by.items() if traffic == "KV transfers")
-    if transfer_factor := max(transfers, default=0.0):
+    factors = (c.mean for (traffic, _), c in collision_by.items() if traffic == "KV transfers")
+    if transfer_factor := max(factors, default=0.0):
         clauses.append(
             "KV transfers meet no other on their paths" if transfer_factor < 1.005 else
             f"a KV transfer takes {transfer_factor:.2f} times as long"
@@ -332,8 +332,8 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
     dies_by_chip = Counter(chip_of_npu[npu] for npu in net.npu.tolist())
     chips = [(load_chip(facts, name), die_count) for name, die_count in dies_by_chip.items()]
     st.subheader("In all", anchor=False)
-    figures, edits = totals(net), net.about["supernode"].edits
-    tiles = _chip_tiles(figures, chips, pool, net) | _rate_tiles(figures, bool(edits))
+    machine_totals, edits = totals(net), net.about["supernode"].edits
+    tiles = _chip_tiles(machine_totals, chips, pool, net) | _rate_tiles(machine_totals, bool(edits))
     with st.grid(5, min_column_width=160):
         for name, (value_text, help_text) in tiles.items():
             st.metric(name, value_text, help=help_text)
@@ -351,9 +351,9 @@ def _chip_tiles(
     `prices.summary`. dies: (chip, number of its dies). pool: the memory pool."""
     nodes, supernodes = totals["nodes"], totals["supernodes"]
     shared_formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
-    peaks = {name: sum(die_count * chip.flops[name] for chip, die_count in dies)
+    peak_flops = {name: sum(die_count * chip.flops[name] for chip, die_count in dies)
              for name in shared_formats}  # fmt: skip
-    best_format = max(peaks, key=lambda name: (peaks[name], name))
+    best_format = max(peak_flops, key=lambda name: (peak_flops[name], name))
     hbm_tb = sum(die_count * chip.hbm_bytes_per_die for chip, die_count in dies) / 1e12
     chips_text = " and ".join(f"{chip.title}, {numbered(n, 'die')}" for chip, n in dies)
     nodes_text = numbered(int(nodes), "node")
@@ -377,7 +377,7 @@ def _chip_tiles(
         "HBM": (f"{hbm_tb:,.1f} TB", "Of all dies."),
         "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, tooltip),
         f"Peak, {best_format.upper()}": (
-            f"{peaks[best_format] / 1e15:,.0f} P{peak_unit}",
+            f"{peak_flops[best_format] / 1e15:,.0f} P{peak_unit}",
             "Dense, of all dies; what operators reach of it is the model's work.",
         ),
         "Switch chips": chips_tile,

@@ -91,12 +91,12 @@ def draw_axis_choice(
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
         points_key = f"sweep-points-{path}"
-        count = st.number_input(
+        points = st.number_input(
             "Points", 2, MOST_POINTS, min(len(axis.values), MOST_POINTS), key=points_key, width=100
         )
     low, high = (float(bound if bound is not None else 0) for bound in bounds)
-    is_same = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
-    return axis if axis is url_axis and is_same else sweep.spaced_axis(path, low, high, int(count))
+    is_same = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, points)
+    return axis if axis is url_axis and is_same else sweep.spaced_axis(path, low, high, int(points))
 
 
 def runs_of_points(points: Sequence[Point]) -> list[RunRow | None]:
@@ -149,12 +149,12 @@ def series(
             continue
         summary = row.summary if row else {}
         slo_limits = {m.key: m.slo(scenario) for m in sweep.SLOS if m.slo and has_one_slo(scenario)}
-        name = f"{axes[1].label} {axes[1].text_of(point.values[1])}" if axes[1:] else ""
+        series_name = f"{axes[1].label} {axes[1].text_of(point.values[1])}" if axes[1:] else ""
         band_estimates = figure_bands(scenario, session.facts(), run=True)
         bands = {estimate.figure.metric: estimate.ends(MOST) for estimate in band_estimates}
         meets_slo = bool(sweep.meets_slo(scenario, summary))
         simulated_point = SweepPoint(point.values[0], summary, meets_slo, slo_limits, bands)
-        series_by_name.setdefault(name, []).append(simulated_point)
+        series_by_name.setdefault(series_name, []).append(simulated_point)
     return series_by_name
 
 
@@ -163,8 +163,8 @@ def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenar
     scenario_of: dict[str, Scenario] = {}
     for point in points:
         if point.scenario is not None:
-            values = zip(axes, point.values, strict=True)
-            scenario_of[", ".join(axis.text_of(value) for axis, value in values)] = point.scenario
+            pairs = zip(axes, point.values, strict=True)
+            scenario_of[", ".join(axis.text_of(value) for axis, value in pairs)] = point.scenario
     return scenario_of
 
 
@@ -172,7 +172,8 @@ def table_rows(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[Run
     """The points as rows of the page's table, with the link of each run."""
     return [
         {
-            **{a.label: a.text_of(value) for a, value in zip(axes, point.values, strict=True)},
+            **{axis.label: axis.text_of(value)
+               for axis, value in zip(axes, point.values, strict=True)},
             "SLO": "" if row is None or point.scenario is None or not row.summary
             else "met" if sweep.meets_slo(point.scenario, row.summary) else "broken",
             **{f"{METRICS[key].label} ({METRICS[key].unit})": row.summary.get(key) if row else None

@@ -89,9 +89,11 @@ def draw_results() -> None:
         (p.values[0], p.scenario, row) for p, row in zip(points, rows, strict=True) if p.scenario
     ]
     if len(axes) == 1 and not open_rows and len(possible_points) > 1:
-        values, scenarios, point_runs = zip(*possible_points, strict=True)
+        first_values, scenarios, point_runs = zip(*possible_points, strict=True)
         summaries = [row.summary if row else {} for row in point_runs]
-        if conclusion := sweep.conclusion(sweep.Axis(axes[0].path, values), scenarios, summaries):
+        if conclusion := sweep.conclusion(
+            sweep.Axis(axes[0].path, first_values), scenarios, summaries
+        ):
             st.subheader(plain(conclusion), anchor=False)
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.metric_keys("panel", rows):

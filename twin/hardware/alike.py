@@ -67,13 +67,13 @@ def swap_of(net: Network, ours: tuple[int, ...], theirs: tuple[int, ...]) -> Swa
     links = np.flatnonzero(touches_moved_vertex)
     image = np.where(image < 0, np.arange(image.size), image)
     image_links = net.links_between(image[net.tail[links]], image[net.head[links]])
-    is_same = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])
+    is_alike = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])
     is_same_kind = net.vertex_kinds[moved] == net.vertex_kinds[image[moved]]
-    if not (is_same.all() and is_same_kind.all() and _moves_whole_nodes(net, moved, image[moved])):
+    if not (is_alike.all() and is_same_kind.all() and _moves_whole_nodes(net, moved, image[moved])):
         return None
-    place_pairs = [np.append(net.leaves[ends], net.enters[ends]) for ends in (links, image_links)]
-    has_place = place_pairs[0] >= 0
-    places = _distinct_pairs(place_pairs[0][has_place], place_pairs[1][has_place], len(net.places))
+    place_lists = [np.append(net.leaves[link], net.enters[link]) for link in (links, image_links)]
+    has_place = place_lists[0] >= 0
+    places = _distinct_pairs(place_lists[0][has_place], place_lists[1][has_place], len(net.places))
     return Swap(*map(as_int32, (moved, image[moved], links, image_links, *places)))
 
 
@@ -81,15 +81,16 @@ def _next_pairs(net: Network, image: INTS, ours: INTS, theirs: INTS) -> tuple[IN
     """Pair the neighbours of `ours[i]` without an image with neighbours of `theirs[i]`. Returns
     (vertices, their images), which are also entered in `image` (i8[vertices], -1: none yet); None
     where the links of a pair differ."""
-    pair_lists = []
-    for lists, far_end in zip(net.link_lists, (net.head, net.tail), strict=True):
-        (our_links, degrees), (their_links, their_degrees) = lists.at(ours), lists.at(theirs)
-        if (degrees != their_degrees).any():
+    image_pairs = []
+    for links_of, far_end in zip(net.link_lists, (net.head, net.tail), strict=True):
+        our_links, our_degrees = links_of.at(ours)
+        their_links, their_degrees = links_of.at(theirs)
+        if (our_degrees != their_degrees).any():
             return None
-        pair_of = np.repeat(np.arange(ours.size), degrees)  # number of it, of each link
-        keys = [pair_of * image.size + far_end[links] for links in (our_links, their_links)]
+        pair_index = np.repeat(np.arange(ours.size), our_degrees)
+        end_keys = [pair_index * image.size + far_end[links] for links in (our_links, their_links)]
         _, shared_positions, their_positions = np.intersect1d(
-            keys[0], keys[1], assume_unique=True, return_indices=True
+            end_keys[0], end_keys[1], assume_unique=True, return_indices=True
         )
         # A shared neighbour that is linked otherwise to the other vertex is exchanged, too: with
         # uplinks dealt in turn, two groups of nodes have their wider links to different switches.
@@ -101,16 +102,16 @@ def _next_pairs(net: Network, image: INTS, ours: INTS, theirs: INTS) -> tuple[IN
         link_columns = []  # of ours and theirs, for each link left: pair, kind of link, far end
         for links in (our_links, their_links):
             unpaired = np.flatnonzero(image[far_end[links]] < 0)
-            unpaired = unpaired[np.lexsort((net.link_kinds[links[unpaired]], pair_of[unpaired]))]
+            unpaired = unpaired[np.lexsort((net.link_kinds[links[unpaired]], pair_index[unpaired]))]
             ends = far_end[links[unpaired]]
-            link_columns.append((pair_of[unpaired], net.link_kinds[links[unpaired]], ends))
+            link_columns.append((pair_index[unpaired], net.link_kinds[links[unpaired]], ends))
         (our_pairs, our_kinds, our_ends), (their_pairs, their_kinds, their_ends) = link_columns
         has_same_pairs = np.array_equal(our_pairs, their_pairs)
         if not (has_same_pairs and np.array_equal(our_kinds, their_kinds)):
             return None
-        pair_lists.append((our_ends, their_ends))
+        image_pairs.append((our_ends, their_ends))
         image[our_ends], image[their_ends] = their_ends, our_ends
-    vertices, images = (np.concatenate(pair_side) for pair_side in zip(*pair_lists, strict=True))
+    vertices, images = (np.concatenate(pair_side) for pair_side in zip(*image_pairs, strict=True))
     _, first_positions = np.unique(vertices, return_index=True)
     if (image[vertices] != images).any() or (image[images] != vertices).any():
         return None
@@ -122,9 +123,9 @@ def _moves_whole_nodes(net: Network, vertices: INTS, images: INTS) -> bool:
     is_moved = net.node[vertices] != net.node[images]  # to another node
     old_node, new_node = net.node[vertices[is_moved]], net.node[images[is_moved]]
     nodes, moved_counts = np.unique(old_node, return_counts=True)
-    distinct_old, _ = _distinct_pairs(old_node, new_node + 1, net.nodes + 1)
+    distinct_nodes, _ = _distinct_pairs(old_node, new_node + 1, net.nodes + 1)
     node_sizes = np.bincount(net.node[net.node >= 0], minlength=net.nodes)
-    return nodes.size == distinct_old.size and bool((node_sizes[nodes] == moved_counts).all())
+    return nodes.size == distinct_nodes.size and bool((node_sizes[nodes] == moved_counts).all())
 
 
 def _distinct_pairs(first: INTS, second: INTS, limit: int) -> tuple[INTS, INTS]:

@@ -28,39 +28,40 @@ def draw_clos(draft: Draft) -> None:
     """Draws CloudMatrix384's network: an L1 switch per sub-plane in every node, L2 switches between
     nodes. With `l2_levels` = 2 nodes form groups with their own L2 chips, half of whose ports lead
     to L3 chips; L2 chip i of every group is joined to the same L3 chips."""
-    s, rack_chips = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
-    l2s = l2_chips_per_sub_plane(s, rack_chips)  # of a group
-    draft.about["l2_chips_per_sub_plane"] = l2s
-    draft.add_nodes(lambda node: node // s.nodes if l2s else node)
-    groups = math.ceil(s.nodes / nodes_per_group(s))
-    racks = math.ceil(l2s / rack_chips)
-    planes = list(product(range(s.supernodes), range(s.sub_planes)))
-    for (supernode, plane), chip in product(planes, range(l2s * groups)):
-        rack_number = (supernode * groups + chip // l2s) * racks + chip % l2s // rack_chips
+    machine, rack_chips = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
+    l2_chips = l2_chips_per_sub_plane(machine, rack_chips)  # of a group
+    draft.about["l2_chips_per_sub_plane"] = l2_chips
+    draft.add_nodes(lambda node: node // machine.nodes if l2_chips else node)
+    groups = math.ceil(machine.nodes / nodes_per_group(machine))
+    racks = math.ceil(l2_chips / rack_chips)
+    supernode_planes = list(product(range(machine.supernodes), range(machine.sub_planes)))
+    for (supernode, plane), chip in product(supernode_planes, range(l2_chips * groups)):
+        rack_number = (supernode * groups + chip // l2_chips) * racks
+        rack_number += chip % l2_chips // rack_chips
         place: dict[str, Any] = {"supernode": supernode, "sub_plane": plane, "index": chip}
         rack, label = f"communication rack {rack_number}", switch_name("L2", supernode, plane, chip)
         draft.add(label, "l2", **place, rack=rack)
-    l3_per_l2 = _l3_per_l2(s, groups) if l2s and groups > 1 else 0
-    for (supernode, plane), chip in product(planes, range(l2s * l3_per_l2)):
+    l3_per_l2 = _l3_per_l2(machine, groups) if l2_chips and groups > 1 else 0
+    for (supernode, plane), chip in product(supernode_planes, range(l2_chips * l3_per_l2)):
         rack = f"communication rack L3 {supernode}.{chip % l3_per_l2}"
         place = {"supernode": supernode, "sub_plane": plane, "index": chip}
         draft.add(switch_name("L3", supernode, plane, chip), "l3", **place, rack=rack)
     draft.add_networks()
-    for node in range(s.all_nodes):
+    for node in range(machine.all_nodes):
         draft.link_inside(node)
-        supernode, place_of_node = divmod(node, s.nodes)
-        group, turn = divmod(place_of_node, nodes_per_group(s))
-        switches = [(plane, f"L1 {node}.{plane}") for plane in range(s.sub_planes)]
-        for chip, links in deal_uplinks(turn, s.l1_uplinks, l2s):
-            rate = links * draft.link_bytes_per_s
+        supernode, place_of_node = divmod(node, machine.nodes)
+        group, node_in_group = divmod(place_of_node, nodes_per_group(machine))
+        switches = [(plane, f"L1 {node}.{plane}") for plane in range(machine.sub_planes)]
+        for chip, links in deal_uplinks(node_in_group, machine.l1_uplinks, l2_chips):
+            bytes_per_s = links * draft.link_bytes_per_s
             for plane, switch in switches:
-                l2_chip = switch_name("L2", supernode, plane, group * l2s + chip)
-                draft.link(switch, l2_chip, "L1-L2", rate, plane, links)
-    uplinks = s.l2_ports_per_chip - nodes_per_group(s)  # of an L2 chip
-    for (supernode, plane), chip in product(planes, range(l2s * groups)):
-        for l3_number, links in deal_uplinks(chip // l2s, uplinks, l3_per_l2):
+                l2_chip = switch_name("L2", supernode, plane, group * l2_chips + chip)
+                draft.link(switch, l2_chip, "L1-L2", bytes_per_s, plane, links)
+    uplinks = machine.l2_ports_per_chip - nodes_per_group(machine)  # of an L2 chip
+    for (supernode, plane), chip in product(supernode_planes, range(l2_chips * groups)):
+        for l3_number, links in deal_uplinks(chip // l2_chips, uplinks, l3_per_l2):
             l2_chip = switch_name("L2", supernode, plane, chip)
-            l3_chip = switch_name("L3", supernode, plane, chip % l2s * l3_per_l2 + l3_number)
+            l3_chip = switch_name("L3", supernode, plane, chip % l2_chips * l3_per_l2 + l3_number)
             draft.link(l2_chip, l3_chip, "L2-L3", links * draft.link_bytes_per_s, plane, links)
 
 
@@ -125,33 +126,35 @@ def deal_uplinks(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
 
 def draw_one_hop(draft: Draft) -> None:
     """Draws NVL72's network: links from every die to every switch chip, and from CPUs to dies."""
-    s = draft.s
-    die_count = s.npus_per_node * sum(draft.recipe_of(node).dies_per_npu for node in range(s.nodes))
-    if die_count > s.l2_ports_per_chip:
+    machine = draft.s
+    die_count = machine.npus_per_node * sum(
+        draft.recipe_of(node).dies_per_npu for node in range(machine.nodes)
+    )
+    if die_count > machine.l2_ports_per_chip:
         raise HardwareError(
-            f"supernode.nodes = {s.nodes:,} of {numbered(s.npus_per_node, 'NPU')} have "
-            f"{die_count:,} dies, a switch chip has {s.l2_ports_per_chip} ports "
+            f"supernode.nodes = {machine.nodes:,} of {numbered(machine.npus_per_node, 'NPU')} have "
+            f"{die_count:,} dies, a switch chip has {machine.l2_ports_per_chip} ports "
             "(l2_ports_per_chip), one a die: take fewer nodes"
         )
-    draft.add_nodes(lambda node: node // s.nodes, switches=False, die_forwards="ub vpc host")
-    for supernode, plane in product(range(s.supernodes), range(s.sub_planes)):
-        rack = f"rack {supernode * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
+    draft.add_nodes(lambda node: node // machine.nodes, switches=False, die_forwards="ub vpc host")
+    for supernode, plane in product(range(machine.supernodes), range(machine.sub_planes)):
+        rack = f"rack {supernode * math.ceil(machine.nodes / draft.recipe.nodes_per_rack)}"
         place: dict[str, Any] = {"supernode": supernode, "sub_plane": plane, "rack": rack}
         draft.add(switch_name("NVSwitch", supernode, plane), "nvswitch", **place)
     draft.add_networks()
-    for node in range(s.all_nodes):
+    for node in range(machine.all_nodes):
         dies_per_npu = draft.recipe_of(node).dies_per_npu
-        die_rate = draft.die_link_bytes_per_s(node)
-        for npu in range(s.npus_per_node):
+        die_bytes_per_s = draft.die_link_bytes_per_s(node)
+        for npu in range(machine.npus_per_node):
             draft.link_package(node, npu)
-            for die, plane in product(range(dies_per_npu), range(s.sub_planes)):
-                chip = switch_name("NVSwitch", node // s.nodes, plane)
-                draft.link(f"die {node}.{npu}.{die}", chip, "die-NVSwitch", die_rate, plane)
-        npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(node)))  # NPUs of one CPU
-        rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
-        for npu, die in product(range(s.npus_per_node), range(dies_per_npu)):
+            for die, plane in product(range(dies_per_npu), range(machine.sub_planes)):
+                chip = switch_name("NVSwitch", node // machine.nodes, plane)
+                draft.link(f"die {node}.{npu}.{die}", chip, "die-NVSwitch", die_bytes_per_s, plane)
+        npus_per_cpu = math.ceil(machine.npus_per_node / len(draft.cpus(node)))  # NPUs of one CPU
+        cpu_bytes_per_s = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
+        for npu, die in product(range(machine.npus_per_node), range(dies_per_npu)):
             cpu = f"CPU {node}.{npu // npus_per_cpu}"
-            draft.link(cpu, f"die {node}.{npu}.{die}", "CPU-die", rate)
+            draft.link(cpu, f"die {node}.{npu}.{die}", "CPU-die", cpu_bytes_per_s)
 
 
 def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
@@ -238,38 +241,40 @@ def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
 
 def _draw_mesh_of_nodes(draft: Draft) -> None:
     """Draws a mesh, torus or dragonfly of nodes: L1 switches are its routers in every sub-plane."""
-    s, recipe = draft.s, draft.recipe
-    shape = shape_of(s, recipe, s.nodes)
+    machine, recipe = draft.s, draft.recipe
+    shape = shape_of(machine, recipe, machine.nodes)
     if recipe.scale_up == "dragonfly":
         local_links = shape[0] - 1
-        global_links = s.l1_uplinks - local_links
+        global_links = machine.l1_uplinks - local_links
         links_of_axis: list[int] = [1, global_links]
         if global_links < 1 and shape[1] > 1:
-            raise _too_few_uplinks_error(s, local_links + 1)
+            raise _too_few_uplinks_error(machine, local_links + 1)
     else:
-        neighbours = [n - 1 if recipe.scale_up == "full_mesh" else min(n - 1, 2) for n in shape]
-        if s.l1_uplinks < sum(neighbours):
-            raise _too_few_uplinks_error(s, sum(neighbours))
-        links_of_axis = [s.l1_uplinks // sum(neighbours)] * len(shape)
-        spare_links = s.l1_uplinks % sum(neighbours)
-        for axis, count in enumerate(neighbours):  # what is left over makes whole dimensions wider
-            if count and spare_links >= count:
+        neighbour_counts = [
+            size - 1 if recipe.scale_up == "full_mesh" else min(size - 1, 2) for size in shape
+        ]
+        if machine.l1_uplinks < sum(neighbour_counts):
+            raise _too_few_uplinks_error(machine, sum(neighbour_counts))
+        links_of_axis = [machine.l1_uplinks // sum(neighbour_counts)] * len(shape)
+        spare_links = machine.l1_uplinks % sum(neighbour_counts)
+        for axis, neighbours in enumerate(neighbour_counts):  # spare links widen whole dimensions
+            if neighbours and spare_links >= neighbours:
                 links_of_axis[axis] += 1
-                spare_links -= count
-    draft.add_nodes(lambda node: node // s.nodes)
-    for node in range(s.all_nodes):
-        for plane in range(s.sub_planes):
-            draft.vertices[f"L1 {node}.{plane}"]["grid"] = grid_of(shape, node % s.nodes)
+                spare_links -= neighbours
+    draft.add_nodes(lambda node: node // machine.nodes)
+    for node in range(machine.all_nodes):
+        for plane in range(machine.sub_planes):
+            draft.vertices[f"L1 {node}.{plane}"]["grid"] = grid_of(shape, node % machine.nodes)
     draft.add_networks()
-    for node in range(s.all_nodes):
+    for node in range(machine.all_nodes):
         draft.link_inside(node)
     pairs = list(PAIRS[recipe.scale_up](shape, links_of_axis))
-    for supernode, (node_a, node_b, count) in product(range(s.supernodes), pairs):
-        for plane in range(s.sub_planes):
-            first_node = supernode * s.nodes
+    for supernode, (node_a, node_b, links) in product(range(machine.supernodes), pairs):
+        for plane in range(machine.sub_planes):
+            first_node = supernode * machine.nodes
             draft.link(
                 f"L1 {first_node + node_a}.{plane}", f"L1 {first_node + node_b}.{plane}", "L1-L1",
-                count * draft.link_bytes_per_s, plane, count,
+                links * draft.link_bytes_per_s, plane, links,
             )  # fmt: skip
 
 
@@ -284,12 +289,14 @@ def _too_few_uplinks_error(s: Supernode, needed: int) -> HardwareError:
 def _draw_mesh_of_npus(draft: Draft) -> None:
     """Draws a mesh or torus of NPUs, each with a port vertex that forwards bytes; if the recipe has
     `racks_across`, racks are joined by their switches."""
-    s, recipe = draft.s, draft.recipe
-    is_node_mesh = s.scale_up == "node"
-    cell_count = s.npus_per_node if is_node_mesh else s.nodes * s.npus_per_node
-    cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cell_count
-    grid_shape = shape_of(s, recipe, min(cell_count, cells_per_rack))
-    nodes_per_domain = 1 if is_node_mesh else s.nodes
+    machine, recipe = draft.s, draft.recipe
+    is_node_mesh = machine.scale_up == "node"
+    cell_count = machine.npus_per_node if is_node_mesh else machine.nodes * machine.npus_per_node
+    cells_of_grid = cell_count
+    if recipe.racks_across:
+        cells_of_grid = min(cell_count, recipe.nodes_per_rack * machine.npus_per_node)
+    grid_shape = shape_of(machine, recipe, cells_of_grid)
+    nodes_per_domain = 1 if is_node_mesh else machine.nodes
     draft.add_nodes(lambda node: node // nodes_per_domain, switches=False, ports=True)
     pairs = list(PAIRS[recipe.scale_up](grid_shape, recipe.links or (1,) * len(grid_shape)))
     if recipe.racks_across:
@@ -299,19 +306,23 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
     for cell_a, cell_b, link_count in pairs:
         links_per_cell[cell_a] += link_count
         links_per_cell[cell_b] += link_count
-    for npu in range(s.npus):
-        node, index = divmod(npu, s.npus_per_node)
+    for npu in range(machine.npus):
+        node, index = divmod(npu, machine.npus_per_node)
         port, cell = f"port {node}.{index}", npu % math.prod(grid_shape)
         draft.vertices[port]["grid"] = grid_of(grid_shape, cell)
         draft.link_package(node, index)
-        bundle = max(1, links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across))
+        port_links = max(1, links_per_cell[cell] + machine.sub_planes * bool(recipe.racks_across))
         dies_per_npu = draft.recipe_of(node).dies_per_npu
         for die in range(dies_per_npu):
-            rate = bundle * draft.die_link_bytes_per_s(node) / dies_per_npu
-            draft.link(f"die {node}.{index}.{die}", port, "die-port", rate, links=bundle)
-    for first_npu in range(0, s.npus, math.prod(grid_shape)):
+            die_bytes_per_s = port_links * draft.die_link_bytes_per_s(node) / dies_per_npu
+            draft.link(
+                f"die {node}.{index}.{die}", port, "die-port", die_bytes_per_s, links=port_links
+            )
+    for first_npu in range(0, machine.npus, math.prod(grid_shape)):
         for cell_a, cell_b, link_count in pairs:
-            port_a, port_b = (divmod(first_npu + c, s.npus_per_node) for c in (cell_a, cell_b))
+            port_a, port_b = (
+                divmod(first_npu + cell, machine.npus_per_node) for cell in (cell_a, cell_b)
+            )
             draft.link(
                 "port {}.{}".format(*port_a), "port {}.{}".format(*port_b), "port-port",
                 link_count * draft.link_bytes_per_s, links=link_count,
@@ -319,72 +330,75 @@ def _draw_mesh_of_npus(draft: Draft) -> None:
     if recipe.racks_across:
         _link_racks(draft)
         return
-    bytes_per_s = recipe.cpu_bytes_per_s / s.npus_per_node
-    for node in range(s.all_nodes):
-        for cpu, index in product(draft.cpus(node), range(s.npus_per_node)):
-            draft.link(f"CPU {node}.{cpu}", f"port {node}.{index}", "CPU-port", bytes_per_s)
+    cpu_bytes_per_s = recipe.cpu_bytes_per_s / machine.npus_per_node
+    for node in range(machine.all_nodes):
+        for cpu, index in product(draft.cpus(node), range(machine.npus_per_node)):
+            draft.link(f"CPU {node}.{cpu}", f"port {node}.{index}", "CPU-port", cpu_bytes_per_s)
 
 
 def _add_rack_switches(draft: Draft) -> None:
     """Draws UB-Mesh's low-radix switches (LRS) of racks, and high-radix ones (HRS) between pods."""
-    s = draft.s
+    machine = draft.s
     racks, racks_per_pod = _rack_counts(draft)
-    supernodes, planes = range(s.supernodes), range(s.sub_planes)
+    supernodes, planes = range(machine.supernodes), range(machine.sub_planes)
     for supernode, rack, plane in product(supernodes, range(racks), planes):
-        name = f"rack {supernode * racks + rack}"
+        rack_name = f"rack {supernode * racks + rack}"
         grid = (*grid_of(draft.recipe.racks_across, rack % racks_per_pod), rack // racks_per_pod)
-        place: dict[str, Any] = {"supernode": supernode, "rack": name, "sub_plane": plane}
+        place: dict[str, Any] = {"supernode": supernode, "rack": rack_name, "sub_plane": plane}
         draft.add(f"LRS {supernode * racks + rack}.{plane}", "lrs", **place, grid=grid)
     hrs_count = draft.recipe.spine_links if racks > racks_per_pod else 0  # of a sub-plane
     for supernode, plane, hrs in product(supernodes, planes, range(hrs_count)):
-        name = f"communication rack {supernode * hrs_count + hrs}"
-        place = {"supernode": supernode, "sub_plane": plane, "index": hrs, "rack": name}
+        rack_name = f"communication rack {supernode * hrs_count + hrs}"
+        place = {"supernode": supernode, "sub_plane": plane, "index": hrs, "rack": rack_name}
         draft.add(switch_name("HRS", supernode, plane, hrs), "hrs", **place)
 
 
 def _rack_counts(draft: Draft) -> tuple[int, int]:
     """(racks of a supernode, racks of a pod). Raises HardwareError if the nodes do not fill whole
     racks, or several racks do not fill whole pods."""
-    s = draft.s
-    racks, remainder = divmod(s.nodes, draft.recipe.nodes_per_rack)
-    pod_racks = math.prod(draft.recipe.racks_across)
-    if remainder or (racks > 1 and racks % pod_racks):
-        rack_nodes = draft.recipe.nodes_per_rack
+    machine = draft.s
+    racks, remainder = divmod(machine.nodes, draft.recipe.nodes_per_rack)
+    racks_per_pod = math.prod(draft.recipe.racks_across)
+    if remainder or (racks > 1 and racks % racks_per_pod):
+        nodes_per_rack = draft.recipe.nodes_per_rack
         raise HardwareError(
-            f"supernode.nodes = {s.nodes} are not whole racks of {rack_nodes} nodes in whole pods "
-            f"of {pod_racks} racks: take {rack_nodes}, or multiples of {rack_nodes * pod_racks}"
+            f"supernode.nodes = {machine.nodes} are not whole racks of {nodes_per_rack} nodes in "
+            f"whole pods of {racks_per_pod} racks: take {nodes_per_rack}, or multiples of "
+            f"{nodes_per_rack * racks_per_pod}"
         )
-    return racks, pod_racks
+    return racks, racks_per_pod
 
 
 def _link_racks(draft: Draft) -> None:
     """Link NPUs and CPUs to their rack's switches, racks of a pod as a mesh, pods over spines."""
-    s, recipe = draft.s, draft.recipe
+    machine, recipe = draft.s, draft.recipe
     racks, racks_per_pod = _rack_counts(draft)
-    link_bytes_per_s, cpu_rate = draft.link_bytes_per_s, recipe.cpu_bytes_per_s / s.sub_planes
-    for node in range(s.all_nodes):
-        rack = node // s.nodes * racks + node % s.nodes // recipe.nodes_per_rack
-        for plane in range(s.sub_planes):
+    link_bytes_per_s = draft.link_bytes_per_s
+    cpu_bytes_per_s = recipe.cpu_bytes_per_s / machine.sub_planes
+    for node in range(machine.all_nodes):
+        rack = node // machine.nodes * racks + node % machine.nodes // recipe.nodes_per_rack
+        for plane in range(machine.sub_planes):
             lrs = f"LRS {rack}.{plane}"
-            for npu in range(s.npus_per_node):
+            for npu in range(machine.npus_per_node):
                 draft.link(f"port {node}.{npu}", lrs, "port-LRS", link_bytes_per_s, plane)
             for cpu in draft.cpus(node):
-                draft.link(f"CPU {node}.{cpu}", lrs, "CPU-LRS", cpu_rate, plane)
+                draft.link(f"CPU {node}.{cpu}", lrs, "CPU-LRS", cpu_bytes_per_s, plane)
     if racks == 1:
         return
     rack_pairs = list(full_mesh_pairs(recipe.racks_across, [recipe.rack_links] * 8))
-    for supernode, pod_start in product(range(s.supernodes), range(0, racks, racks_per_pod)):
-        pod_rack = supernode * racks + pod_start  # the first of the pod
-        for (rack_a, rack_b, link_count), plane in product(rack_pairs, range(s.sub_planes)):
+    for supernode, pod_start in product(range(machine.supernodes), range(0, racks, racks_per_pod)):
+        first_rack = supernode * racks + pod_start
+        for (rack_a, rack_b, link_count), plane in product(rack_pairs, range(machine.sub_planes)):
             draft.link(
-                f"LRS {pod_rack + rack_a}.{plane}", f"LRS {pod_rack + rack_b}.{plane}", "LRS-LRS",
-                link_count * link_bytes_per_s, plane, link_count,
+                f"LRS {first_rack + rack_a}.{plane}", f"LRS {first_rack + rack_b}.{plane}",
+                "LRS-LRS", link_count * link_bytes_per_s, plane, link_count,
             )  # fmt: skip
     if racks > racks_per_pod:
-        rack_planes = product(range(s.supernodes), range(racks), range(s.sub_planes))
-        for (supernode, rack, plane), number in product(rack_planes, range(recipe.spine_links)):
-            lrs, hrs = f"LRS {supernode * racks + rack}.{plane}", ("HRS", supernode, plane, number)
-            draft.link(lrs, switch_name(*hrs), "LRS-HRS", link_bytes_per_s, plane)
+        rack_planes = product(range(machine.supernodes), range(racks), range(machine.sub_planes))
+        for (supernode, rack, plane), spine_link in product(rack_planes, range(recipe.spine_links)):
+            lrs = f"LRS {supernode * racks + rack}.{plane}"
+            hrs = switch_name("HRS", supernode, plane, spine_link)
+            draft.link(lrs, hrs, "LRS-HRS", link_bytes_per_s, plane)
 
 
 def draw_mesh(draft: Draft) -> None:
@@ -395,8 +409,8 @@ def draw_mesh(draft: Draft) -> None:
 def plan_of_recipe(s: Supernode, recipe: Recipe) -> Plan:
     """Plan of the machine of a recipe; raises HardwareError if it cannot be wired."""
     links_per_die = max(s.sub_planes, sum(recipe.links or (0,)))
-    most_dies = max(node_recipe.dies_per_npu for node_recipe in (recipe, *recipe.further))
-    least_links = s.npus * most_dies * (links_per_die + 2)
+    most_dies_per_npu = max(node_recipe.dies_per_npu for node_recipe in (recipe, *recipe.further))
+    least_links = s.npus * most_dies_per_npu * (links_per_die + 2)
     if least_links > MOST_LINKS:
         raise too_large_error(least_links)
     draft = Draft(s, recipe)
@@ -431,13 +445,15 @@ def draw_rails(draft: Draft) -> None:
     draft.link_nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
     nic_bytes_per_s = supernode.rdma_gb_per_s_per_npu * 1e9 / dies_per_npu
-    up_rate = recipe.nodes_per_pod * nic_bytes_per_s / recipe.spines
+    bytes_per_s = recipe.nodes_per_pod * nic_bytes_per_s / recipe.spines
     cables = max(1, recipe.nodes_per_pod // recipe.spines)
     for pod, spine in product(range(pod_count), range(recipe.spines)):
         spine_name = f"spine {pod}.{spine}"
         for nic in range(rails):
-            draft.link(f"leaf {pod}.{nic}", spine_name, "leaf-spine", up_rate, links=cables)
-        draft.link(spine_name, "RDMA network", "spine-RDMA", rails * up_rate, links=rails * cables)
+            draft.link(f"leaf {pod}.{nic}", spine_name, "leaf-spine", bytes_per_s, links=cables)
+        draft.link(
+            spine_name, "RDMA network", "spine-RDMA", rails * bytes_per_s, links=rails * cables
+        )
 
 
 SCALE_UP: Mapping[str, Callable[[Draft], None]] = {

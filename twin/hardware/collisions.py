@@ -147,17 +147,17 @@ class _Hashing:
         self.cable_rate = paths.capacity / cable_counts  # of one cable
         self.levels = []
         even_shares = walks.shares_by_capacity(paths.capacity, paths.members)
-        for level, shares in zip(walks.levels, even_shares, strict=True):
-            share_sums = np.cumsum(shares)
-            last_step = np.append(level.head_start[1:], shares.size) - 1
+        for level, step_shares in zip(walks.levels, even_shares, strict=True):
+            share_sums = np.cumsum(step_shares)
+            last_step = np.append(level.head_start[1:], step_shares.size) - 1
             sums_below = np.append(0.0, share_sums)[level.head_start]
-            spans = share_sums[last_step] - sums_below
-            self.levels.append((level, share_sums, sums_below, spans, last_step))
+            share_spans = share_sums[last_step] - sums_below
+            self.levels.append((level, share_sums, sums_below, share_spans, last_step))
         self.arrival = np.full(walks.hops.shape, -1)
         for hops, level in enumerate(walks.levels, 1):
             is_shortest = walks.hops[level.end, level.row] == hops
-            end_rows = level.end[is_shortest], level.row[is_shortest]
-            self.arrival[end_rows] = level.state[is_shortest]
+            end_and_row = level.end[is_shortest], level.row[is_shortest]
+            self.arrival[end_and_row] = level.state[is_shortest]
 
     def follow(self, flows: Flows, ids: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
         """Follow flows back from end[i] to row[i]. Yields for each hop (flows, cables): the
@@ -187,19 +187,21 @@ class _Hashing:
                 tail_number = np.zeros(flow_ids.size, np.int64)
                 if tail_count.max(initial=1) > 1:
                     tail_number = (chance("switch") * tail_count).astype(np.int64)
-            offset = tail_number * self.members[self.walks.head[link]] + number_in_group[flow_ids]
-            offset *= self.cables[link]
+            pair_index = (
+                tail_number * self.members[self.walks.head[link]] + number_in_group[flow_ids]
+            )
+            cable_index = pair_index * self.cables[link]
             if self.cables[link].max(initial=1) > 1:
-                offset += (chance("cable") * self.cables[link]).astype(np.int64)
+                cable_index += (chance("cable") * self.cables[link]).astype(np.int64)
             number_in_group[flow_ids] = tail_number
-            yield flow_ids, self.base[link] + offset
+            yield flow_ids, self.base[link] + cable_index
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
         """Seconds until each of `draws` placements, from number `first` on, is done; for single
         transfers (`flows.each`): seconds until each transfer is done."""
         cable_s, ends_count = np.zeros(draws * self.bins), flows.ends.vertex.size
         cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
-        hop_landings: list[tuple[INTS, INTS]] = []
+        bins_of_hops: list[tuple[INTS, INTS]] = []
         flow_bytes = np.zeros(0)
         for flow_columns in flows.random_placements(first, draws):
             flow_bytes = flows.flow_sizes(*flow_columns[1:])
@@ -211,11 +213,11 @@ class _Hashing:
                 sent_s = flow_bytes[hop_flows] / cable_bytes_per_s[cable]
                 cable_s += np.bincount(bin_index, sent_s, cable_s.size)
                 if flows.each:
-                    hop_landings.append((hop_flows, bin_index))
+                    bins_of_hops.append((hop_flows, bin_index))
         if not flows.each:
             return np.asarray(cable_s.reshape(draws, self.bins).max(axis=1, initial=0.0))
         flow_s = np.zeros(flow_bytes.size)
-        for hop_flows, bin_index in hop_landings:
+        for hop_flows, bin_index in bins_of_hops:
             flow_s[hop_flows] = np.maximum(flow_s[hop_flows], cable_s[bin_index])
         return flow_s
 
@@ -251,5 +253,7 @@ def _collision_of_draws(hashing: _Hashing, flows: Flows, fullest_link_s: float) 
     if flows.each:  # one that keeps clear of the fullest link is as fast as by the even split
         factors = np.maximum(factors, 1.0)
     # Nine digits: in which order a link's bytes were added up is no collision.
-    mean, p99 = (float(f"{factor:.9g}") for factor in (factors.mean(), np.quantile(factors, 0.99)))
-    return Collision(max(1.0, mean), max(1.0, mean, p99), flows.count)
+    mean_factor, p99_factor = (
+        float(f"{factor:.9g}") for factor in (factors.mean(), np.quantile(factors, 0.99))
+    )
+    return Collision(max(1.0, mean_factor), max(1.0, mean_factor, p99_factor), flows.count)

@@ -34,14 +34,14 @@ def _load(
     flows: Whole = "pairs",
 ) -> Load:  # fmt: skip
     """Load of the demand between two sides; a side is (vertices, amount of each vertex)."""
-    (out_ends, out), (in_ends, into) = senders, receivers
-    return load_of(net, Demand(out_ends, in_ends, out, into, tuple(planes), operation, flows))
+    (out_ends, sent), (in_ends, received) = senders, receivers
+    return load_of(net, Demand(out_ends, in_ends, sent, received, tuple(planes), operation, flows))
 
 
 def _side(ends: INTS, amount: float | None = None) -> Side:
     """A side of a demand: the vertices `ends`, each with `amount`; None: equal shares of sum 1."""
-    each_amount = 1.0 / max(ends.size, 1) if amount is None else amount
-    return tuple(ends.tolist()), (each_amount,) * ends.size
+    amount_per_end = 1.0 / max(ends.size, 1) if amount is None else amount
+    return tuple(ends.tolist()), (amount_per_end,) * ends.size
 
 
 @cached_by_network
@@ -88,20 +88,20 @@ def pool_load(
     die_nodes = set(net.node[list(dies_side[0])].tolist())
     node_key, lost_nodes = None if nodes is None else tuple(nodes), frozenset[int]()
     while dies_side[0]:
-        servers = _memory_servers(net, node_key, lost_nodes)
-        if servers is None:
+        nodes_and_cpus = _memory_servers(net, node_key, lost_nodes)
+        if nodes_and_cpus is None:
             return None
-        dram_nodes, cpus = servers
+        dram_nodes, cpu_side = nodes_and_cpus
         is_read = operation == "read"
-        sides = (cpus, dies_side) if is_read else (dies_side, cpus)
+        sides = (cpu_side, dies_side) if is_read else (dies_side, cpu_side)
         load = _load(net, *sides, WAYS[plane], operation)
-        newly_lost = {int(net.node[pair[0 if is_read else 1]]) for pair in load.unreached}
-        if not newly_lost:
+        newly_lost_nodes = {int(net.node[pair[0 if is_read else 1]]) for pair in load.unreached}
+        if not newly_lost_nodes:
             return load, dram_nodes
         far_nodes = set(dram_nodes.tolist()) - die_nodes
-        if far_nodes and not far_nodes - newly_lost:
+        if far_nodes and not far_nodes - newly_lost_nodes:
             return None  # it is the dies that are cut off
-        lost_nodes |= newly_lost
+        lost_nodes |= newly_lost_nodes
     return None
 
 
@@ -131,19 +131,19 @@ def _memory_servers(
     """(nodes with memory servers; their CPUs, each with its share of all blocks); None without any.
     nodes: nodes that may have servers, None: all; lost_nodes: nodes left out."""
     cpus = net.of_kind("cpu")
-    cpu_rates = net.rates_out("ub")[cpus]
+    cpu_bytes_per_s = net.rates_out("ub")[cpus]
     if nodes is not None:
-        cpu_rates = np.where(np.isin(net.node[cpus], np.asarray(nodes)), cpu_rates, 0.0)
-    cpu_rates = np.where(np.isin(net.node[cpus], list(lost_nodes)), 0.0, cpu_rates)
-    if not cpu_rates.any():
+        cpu_bytes_per_s = np.where(np.isin(net.node[cpus], np.asarray(nodes)), cpu_bytes_per_s, 0.0)
+    cpu_bytes_per_s = np.where(np.isin(net.node[cpus], list(lost_nodes)), 0.0, cpu_bytes_per_s)
+    if not cpu_bytes_per_s.any():
         return None
-    node_rates = np.bincount(net.node[cpus], cpu_rates)
-    dram_nodes = np.flatnonzero(node_rates)
-    is_lending = cpu_rates > 0.0
+    node_bytes_per_s = np.bincount(net.node[cpus], cpu_bytes_per_s)
+    dram_nodes = np.flatnonzero(node_bytes_per_s)
+    is_lending = cpu_bytes_per_s > 0.0
     cpu_node = net.node[cpus][is_lending]
-    node_parts = net.cpus[dram_nodes].sum() / net.cpus[cpu_node]  # of all nodes to a CPU's node
-    cpu_shares = cpu_rates[is_lending] / node_rates[cpu_node] / node_parts
-    return dram_nodes, (tuple(cpus[is_lending].tolist()), tuple(cpu_shares.tolist()))
+    inverse_node_share = net.cpus[dram_nodes].sum() / net.cpus[cpu_node]
+    cpu_block_shares = cpu_bytes_per_s[is_lending] / node_bytes_per_s[cpu_node] / inverse_node_share
+    return dram_nodes, (tuple(cpus[is_lending].tolist()), tuple(cpu_block_shares.tolist()))
 
 
 @cached_by_network
@@ -158,10 +158,11 @@ def server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]
     is_server_side = (tail_node >= 0) & ((net.node[head] < 0) | np.isin(head, port_vertices))
     if plane != "vpc":  # what comes from there goes through a CPU of the reader's node
         is_server_side |= np.isin(tail, net.of_kind("cpu"))
-    rate_limit = net.capacity[read.links] / read.amounts
-    least_rate = np.full(net.nodes, np.inf)
-    np.minimum.at(least_rate, tail_node[is_server_side], rate_limit[is_server_side])
-    return is_server_side & (rate_limit <= least_rate[tail_node] * (1.0 + 1e-9)), is_server_side
+    limit_bytes_per_s = net.capacity[read.links] / read.amounts
+    least_bytes_per_s = np.full(net.nodes, np.inf)
+    np.minimum.at(least_bytes_per_s, tail_node[is_server_side], limit_bytes_per_s[is_server_side])
+    is_narrowest = limit_bytes_per_s <= least_bytes_per_s[tail_node] * (1.0 + 1e-9)
+    return is_server_side & is_narrowest, is_server_side
 
 
 def kv_load(

@@ -45,13 +45,13 @@ class Draft:
 
     def npus(self, n: int) -> range:
         """Numbers of the NPUs of node n, from 0; empty for a node that has only CPUs."""
-        kind_row = self.kind(n)
-        return range(self.s.npus_per_node if kind_row is None or kind_row.has_npus else 0)
+        node_kind = self.kind(n)
+        return range(self.s.npus_per_node if node_kind is None or node_kind.has_npus else 0)
 
     def cpus(self, n: int) -> range:
         """Numbers of the CPUs of node n, from 0."""
-        kind_row = self.kind(n)
-        return range((kind_row.cpus_per_node if kind_row else 0) or self.s.cpus_per_node)
+        node_kind = self.kind(n)
+        return range((node_kind.cpus_per_node if node_kind else 0) or self.s.cpus_per_node)
 
     def recipe_of(self, n: int) -> Recipe:
         """The recipe with the figures of the chip of node n."""
@@ -59,8 +59,8 @@ class Draft:
 
     def die_link_bytes_per_s(self, n: int) -> float:
         """Bytes/s of one UB link of a die of node n, one direction."""
-        kind_row = self.kind(n)
-        return (kind_row.ub_link_gb_per_s * 1e9 if kind_row else 0.0) or self.link_bytes_per_s
+        node_kind = self.kind(n)
+        return (node_kind.ub_link_gb_per_s * 1e9 if node_kind else 0.0) or self.link_bytes_per_s
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
         """Add a vertex. place: its node, NPU etc.; forwards: planes it passes on, "": by kind."""
@@ -73,8 +73,8 @@ class Draft:
     ) -> None:  # fmt: skip
         """Add both directions of a link of a kind (of `LINKS`) between two vertices, or of a bundle
         of `links` parallel ones; capacity: bytes/s of the bundle, one direction."""
-        has_kinds = self.s.kinds and self.vertices[end_a]["kind"] == "die"
-        kind_number = self._kind[self.vertices[end_a]["node"]] if has_kinds else 0
+        has_node_kind = self.s.kinds and self.vertices[end_a]["kind"] == "die"
+        kind_number = self._kind[self.vertices[end_a]["node"]] if has_node_kind else 0
         link_attributes = self._alike(kind, capacity, sub_plane, links, kind_number)
         tails, heads, attributes = self.links
         tails += end_a, end_b
@@ -118,33 +118,33 @@ class Draft:
         """Add the vertices of all nodes: dies with their NICs, CPUs, L1 switches (`switches`) or
         NPU ports (`ports`), and a DPU. domain: function that gives a node's scale-up domain;
         die_forwards: planes that dies pass on."""
-        s, nodes_per_rack = self.s, self.recipe.nodes_per_rack
-        racks_per_supernode = math.ceil(s.nodes / nodes_per_rack)  # of a supernode
+        machine, nodes_per_rack = self.s, self.recipe.nodes_per_rack
+        racks_per_supernode = math.ceil(machine.nodes / nodes_per_rack)  # of a supernode
         add = self.add
-        if s.cpu_nodes and not switches:
+        if machine.cpu_nodes and not switches:
             raise HardwareError(
                 f"supernode.kinds has nodes of CPUs alone, and {self.recipe.name} joins nodes by "
                 "their NPUs: take a machine with L1 switches in its nodes, as cloudmatrix384"
             )
         nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else ""
-        for node in range(s.all_nodes):
-            supernode = node // s.nodes
-            rack = supernode * racks_per_supernode + node % s.nodes // nodes_per_rack
+        for node in range(machine.all_nodes):
+            supernode = node // machine.nodes
+            rack = supernode * racks_per_supernode + node % machine.nodes // nodes_per_rack
             place: dict[str, Any] = {"supernode": supernode, "node": node, "rack": f"rack {rack}"}
             end_place = place | {"domain": domain(node)}
-            kind_row = self.kind(node)
-            chip_entry = {"chip": kind_row.chip} if kind_row else {}
+            node_kind = self.kind(node)
+            chip_entry = {"chip": node_kind.chip} if node_kind else {}
             for npu in self.npus(node):
                 for die_index in range(self.recipe_of(node).dies_per_npu):
                     die_place = end_place | {"npu": npu, "die": die_index}
-                    number = f"{node}.{npu}.{die_index}"
-                    add(f"die {number}", "die", die_forwards, **die_place, **chip_entry)
-                    add(f"NIC {number}", "nic", nic_forwards, **die_place)
+                    die_number = f"{node}.{npu}.{die_index}"
+                    add(f"die {die_number}", "die", die_forwards, **die_place, **chip_entry)
+                    add(f"NIC {die_number}", "nic", nic_forwards, **die_place)
             for cpu in self.cpus(node):
                 add(f"CPU {node}.{cpu}", "cpu", **end_place, index=cpu)
-            for npu in range(s.npus_per_node * ports):
+            for npu in range(machine.npus_per_node * ports):
                 add(f"port {node}.{npu}", "port", **place, npu=npu)
-            for sub_plane in range(s.sub_planes * switches):
+            for sub_plane in range(machine.sub_planes * switches):
                 add(f"L1 {node}.{sub_plane}", "l1", **place, sub_plane=sub_plane)
             add(f"Qingtian {node}", "qingtian", **place)
 
@@ -156,41 +156,41 @@ class Draft:
     def link_package(self, node: int, npu: int) -> None:
         """Add the links between the dies of an NPU of a node; both are numbers."""
         recipe = self.recipe_of(node)
-        for pair in combinations(range(recipe.dies_per_npu), 2):
-            die_a, die_b = (f"die {node}.{npu}.{die_index}" for die_index in pair)
+        for die_pair in combinations(range(recipe.dies_per_npu), 2):
+            die_a, die_b = (f"die {node}.{npu}.{die_index}" for die_index in die_pair)
             self.link(die_a, die_b, "die-die", recipe.cross_die_bytes_per_s)
 
     def link_inside(self, node: int) -> None:
         """Add the links inside a node, whose dies and CPUs meet at its L1 switches."""
-        s = self.s
-        link_counts = self.recipe.links or (1,) * s.sub_planes
-        if len(link_counts) != s.sub_planes:
+        machine = self.s
+        link_counts = self.recipe.links or (1,) * machine.sub_planes
+        if len(link_counts) != machine.sub_planes:
             raise HardwareError(
-                f"supernode.sub_planes = {s.sub_planes} does not fit {self.recipe.name}, whose "
-                f"dies have links to {len(link_counts)} switches: take sub_planes = "
+                f"supernode.sub_planes = {machine.sub_planes} does not fit {self.recipe.name}, "
+                f"whose dies have links to {len(link_counts)} switches: take sub_planes = "
                 f"{len(link_counts)}"
             )
-        switches = [(plane, f"L1 {node}.{plane}") for plane in range(s.sub_planes)]
-        link_rate = self.die_link_bytes_per_s(node)
+        switches = [(plane, f"L1 {node}.{plane}") for plane in range(machine.sub_planes)]
+        bytes_per_s = self.die_link_bytes_per_s(node)
         for npu in self.npus(node):
             self.link_package(node, npu)
             for die_index in range(self.recipe_of(node).dies_per_npu):
                 die = f"die {node}.{npu}.{die_index}"
                 for plane, switch in switches:
-                    count = link_counts[plane]
-                    self.link(die, switch, "die-L1", count * link_rate, plane, count)
-        link_rate = self.recipe.cpu_bytes_per_s / s.sub_planes
+                    links = link_counts[plane]
+                    self.link(die, switch, "die-L1", links * bytes_per_s, plane, links)
+        bytes_per_s = self.recipe.cpu_bytes_per_s / machine.sub_planes
         for cpu in self.cpus(node):
             for plane, switch in switches:
-                self.link(f"CPU {node}.{cpu}", switch, "CPU-L1", link_rate, plane)
+                self.link(f"CPU {node}.{cpu}", switch, "CPU-L1", bytes_per_s, plane)
 
     def link_nics(self, far_end: Callable[[int, int], tuple[str, str]]) -> None:
         """Add the links from every die to its NIC, and from the NIC to another vertex. far_end:
         function that gives (vertex, kind of link) for a node and the number of a die in it."""
         supernode = self.s
         for node in range(supernode.all_nodes):
-            kind_row, npu_dies = self.kind(node), self.recipe_of(node).dies_per_npu
-            kind_gb_per_s = kind_row.rdma_gb_per_s_per_npu if kind_row else 0.0
+            node_kind, npu_dies = self.kind(node), self.recipe_of(node).dies_per_npu
+            kind_gb_per_s = node_kind.rdma_gb_per_s_per_npu if node_kind else 0.0
             nic_bytes_per_s = (kind_gb_per_s or supernode.rdma_gb_per_s_per_npu) * 1e9 / npu_dies
             for npu in self.npus(node):
                 for die_index in range(npu_dies):

@@ -93,12 +93,12 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
     if not edits:
         return net
     bytes_per_s, latency_s = net.capacity.copy(), net.latency.copy()
-    share_of_links = np.ones(bytes_per_s.size)
+    link_share_left = np.ones(bytes_per_s.size)
     for edit in edits:
         links = net.links_at(edit.element, edit.to)
-        share_left = net.share_left(links, edit.links_out, edit.element)
-        bytes_per_s[links] *= edit.capacity_factor * share_left
-        share_of_links[links] *= share_left
+        edit_share_left = net.share_left(links, edit.links_out, edit.element)
+        bytes_per_s[links] *= edit.capacity_factor * edit_share_left
+        link_share_left[links] *= edit_share_left
         latency_s[links] *= edit.latency_factor
         rates_fit = (bytes_per_s[links] >= 0.0) & (bytes_per_s[links] <= MOST_BYTES_PER_S)
         latencies_fit = (latency_s[links] >= 0.0) & (latency_s[links] <= MOST_LATENCY_S)
@@ -107,7 +107,7 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
                 f"{edit.element} gives a link less than 0 or more than {MOST_BYTES_PER_S:g} "
                 f"bytes/s, or a latency beyond {MOST_LATENCY_S:g} s: use factors nearer to 1"
             )
-    cables_left = np.rint(net.cables * share_of_links).astype(np.int64)
+    cables_left = np.rint(net.cables * link_share_left).astype(np.int64)
     return net.with_rates(bytes_per_s, latency_s, cables_left)
 
 
@@ -151,17 +151,20 @@ def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
         raise HardwareError(f"{end_a} to itself needs no link: name two elements")
     bytes_per_s, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
     for ends in ((end_a, end_b), (end_b, end_a)):
-        if (bundle := links.get(ends)) is None:
+        if (link_data := links.get(ends)) is None:
             new_attributes = {CAPACITY: bytes_per_s, LATENCY: latency_s, "links": 1, "added": order}
             links[ends] = {**_link_attributes(vertices, links, ends, edit.plane), **new_attributes}
             continue
-        if bundle["plane"] != edit.plane:
+        if link_data["plane"] != edit.plane:
             raise HardwareError(
-                f"{end_a} and {end_b} are joined on the {bundle['plane']} plane already: an added "
-                f"link of {edit.plane} cannot join that bundle"
+                f"{end_a} and {end_b} are joined on the {link_data['plane']} plane already: an "
+                f"added link of {edit.plane} cannot join that bundle"
             )
-        rates = {CAPACITY: bundle[CAPACITY] + bytes_per_s, LATENCY: max(bundle[LATENCY], latency_s)}
-        links[ends] = {**bundle, **rates, "links": bundle["links"] + 1}
+        changed = {
+            CAPACITY: link_data[CAPACITY] + bytes_per_s,
+            LATENCY: max(link_data[LATENCY], latency_s),
+        }
+        links[ends] = {**link_data, **changed, "links": link_data["links"] + 1}
 
 
 def _planes_served(plane: str) -> str:
@@ -190,9 +193,9 @@ def _link_attributes(vertices: Vertices, links: Links, ends: Edge, plane: str) -
     ]
     if not plane_links:
         raise HardwareError(f"this machine has no {plane} plane that a link could be added to")
-    alike_data = next((attributes for kinds, attributes in plane_links if kinds == end_kinds), None)
-    attributes = dict(alike_data or plane_links[0][1])
-    if alike_data is None:
+    alike_link = next((attributes for kinds, attributes in plane_links if kinds == end_kinds), None)
+    attributes = dict(alike_link or plane_links[0][1])
+    if alike_link is None:
         attributes |= {"kind": "added", "serves": _planes_served(plane), "write_extra_s": 0.0}
     attributes.pop("sub_plane", None)
     for end in ends:

@@ -53,13 +53,13 @@ def dies_slowed(net: Network, fault: Fault) -> list[int]:
 def speed_by_die(net: Network, faults: Sequence[Fault]) -> dict[int, float]:
     """Remaining share of computing speed, by number of each slowed die; faults of a die
     multiply."""
-    speed_of: dict[int, float] = {}
+    speed_of_die: dict[int, float] = {}
     for fault in faults:
-        speed_share = KINDS[fault.kind].speed
-        if speed_share is not None:
+        speed_share_of = KINDS[fault.kind].speed
+        if speed_share_of is not None:
             for die in dies_slowed(net, fault):
-                speed_of[die] = speed_of.get(die, 1.0) * speed_share(fault)
-    return speed_of
+                speed_of_die[die] = speed_of_die.get(die, 1.0) * speed_share_of(fault)
+    return speed_of_die
 
 
 @cached_by_network

@@ -128,8 +128,8 @@ class Load:
     @property
     def bytes_at_places(self) -> FLOATS:
         """Bytes that leave or enter the network at each of `places`, f8, per unit of the demand."""
-        order = np.argsort(self.moved_places.apply(self.pattern.places), kind="stable")
-        return self.pattern.bytes_at_places[order]
+        place_order = np.argsort(self.moved_places.apply(self.pattern.places), kind="stable")
+        return self.pattern.bytes_at_places[place_order]
 
     def with_ends_swapped(self, swap: Swap) -> Load:
         """Load of the demand after a swap moved its senders and receivers to equivalent places."""
@@ -172,9 +172,9 @@ class Load:
         links = self.links
         if not links.size:
             return 1.0
-        link_times = self.amounts / net.capacity[links]
-        port_times = link_times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
-        return float(port_times.max(initial=0.0) / link_times.max())
+        link_s = self.amounts / net.capacity[links]
+        port_s = link_s[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
+        return float(port_s.max(initial=0.0) / link_s.max())
 
 
 @cached_by_network
@@ -191,10 +191,10 @@ def _load_by_symmetry(net: Network, demand: Demand) -> Load:
     load follows from that of the recent demand; otherwise it is computed. Computed loads, and loads
     for which many vertices were swapped, are stored for later demands."""
     # Nodes at equivalent places have equal hashes, and nodes with a dead link have others.
-    ends, node_hashes = (demand.senders, demand.receivers), _link_hashes_by_node(net)
-    hash_sums = (int(node_hashes[net.node[list(side)]].sum()) for side in ends)
-    key = demand.planes, demand.operation, *map(len, ends), *hash_sums
-    recent_loads = net.once(("found", key), list[tuple[Demand, Load]])
+    sides, node_hashes = (demand.senders, demand.receivers), _link_hashes_by_node(net)
+    hash_sums = (int(node_hashes[net.node[list(side)]].sum()) for side in sides)
+    symmetry_key = demand.planes, demand.operation, *map(len, sides), *hash_sums
+    recent_loads = net.once(("found", symmetry_key), list[tuple[Demand, Load]])
     for recent_demand, load in reversed(recent_loads[-TRIED:]):
         swap = _swap_between(net, recent_demand, demand)
         if swap is None:
@@ -223,13 +223,13 @@ def _swap_between(net: Network, old: Demand, new: Demand) -> Swap | None:
         ((old.senders, old.out), (new.senders, new.out)),
         ((old.receivers, old.into), (new.receivers, new.into)),
     ]
-    if any(ours != theirs and ours[1] != theirs[1] for ours, theirs in side_pairs):
+    if any(before != after and before[1] != after[1] for before, after in side_pairs):
         return None
     new_vertex_of = {
         vertex: image
-        for ours, theirs in side_pairs
-        if ours != theirs
-        for vertex, image in zip(ours[0], theirs[0], strict=True)
+        for before, after in side_pairs
+        if before != after
+        for vertex, image in zip(before[0], after[0], strict=True)
         if vertex != image
     }
     swap = swap_of(net, tuple(new_vertex_of), tuple(new_vertex_of.values()))
@@ -248,19 +248,21 @@ def _maps_side(net: Network, swap: Swap, old: Side, new: Side) -> bool:
 
 def _compute_load(net: Network, demand: Demand) -> Load:
     """Load of a demand on all its planes, added up by link; stored loads are not used."""
-    routes = [_route(net, demand, plane, is_same) for plane, is_same in _planes_of(net, demand)]
+    routes = [
+        _route(net, demand, plane, same_domain) for plane, same_domain in _planes_of(net, demand)
+    ]
     is_routed = np.zeros(net.tail.size, bool)
     for route in routes:
         is_routed[route.links] = True
-    links, position_of = np.flatnonzero(is_routed), np.cumsum(is_routed) - 1
+    links, position_of_link = np.flatnonzero(is_routed), np.cumsum(is_routed) - 1
     weighted_bytes, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
-    longest_s = total_bytes = off_node_bytes = 0.0
+    longest_latency_s = total_bytes = off_node_bytes = 0.0
     unreached_pairs: list[tuple[int, int]] = []
     for route in routes:
         total_bytes += float(route.part.near.sum() + route.part.far.sum())
         off_node_bytes += float(route.part.far.sum())
         near_bytes, far_bytes = np.zeros(links.size), np.zeros(links.size)
-        positions = position_of[route.links]
+        positions = position_of_link[route.links]
         near_bytes[positions], far_bytes[positions] = route.near, route.far
         link_bytes = near_bytes + far_bytes
         weighted_bytes += (
@@ -269,7 +271,7 @@ def _compute_load(net: Network, demand: Demand) -> Load:
         )  # fmt: skip
         if demand.operation == "write" and link_bytes.any():
             route.longest_s += float(net.write_extra_s[links[link_bytes > 0.0]].max())
-        longest_s = max(longest_s, route.longest_s)
+        longest_latency_s = max(longest_latency_s, route.longest_s)
         unreached_pairs += route.apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
         plane_counted_as = net.about.get("counted", COUNTED_AS)
@@ -279,14 +281,14 @@ def _compute_load(net: Network, demand: Demand) -> Load:
             is_counted |= net.place_plane == counted_plane
         for link_place in (net.leaves[links], net.enters[links]):
             has_place = link_place >= 0
-            place_of, place_count = link_place[has_place], place_bytes.size
-            all_bytes = np.bincount(place_of, link_bytes[has_place], place_count)
-            in_node_bytes = np.bincount(place_of, near_bytes[has_place], place_count)
+            place_index, place_count = link_place[has_place], place_bytes.size
+            all_bytes = np.bincount(place_index, link_bytes[has_place], place_count)
+            in_node_bytes = np.bincount(place_index, near_bytes[has_place], place_count)
             place_bytes += np.where(is_counted, all_bytes, in_node_bytes)
     places, is_loaded = np.flatnonzero(place_bytes), weighted_bytes > 0.0
     return Load(
         Pattern(links[is_loaded], weighted_bytes[is_loaded], places, place_bytes[places]),
-        latency_s=longest_s,
+        latency_s=longest_latency_s,
         off_node=off_node_bytes / total_bytes if total_bytes > 0.0 else 0.0,
         unreached=tuple(unreached_pairs),
         collisions=tuple((r.part.usable.plane, r.collision) for r in routes if r.collision.flows),
@@ -319,15 +321,17 @@ def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -
     """Bytes of a demand on a plane's links; links near its ends are tried first. Demands with very
     many receivers may be routed in reverse. same_domain: True for pairs within one scale-up domain,
     False for pairs of two domains, None for all."""
-    out, into = np.zeros((2, len(net.vertices)))
-    out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
+    sent, received = np.zeros((2, len(net.vertices)))
+    sent[list(demand.senders)], received[list(demand.receivers)] = demand.out, demand.into
     reverse_links = None
     if len(demand.receivers) > max(WIDE, len(demand.senders)) and net.routing(plane) == "adaptive":
         reverse_links = net.once("opposite", lambda: _reverse_links(net))
     if reverse_links is not None:
-        out, into = into, out
-    usable = Usable(net, plane, out, into)
-    quotients = (Quotient(usable, same_domain, *links) for links in usable.link_sets(same_domain))
+        sent, received = received, sent
+    usable = Usable(net, plane, sent, received)
+    quotients = (
+        Quotient(usable, same_domain, *link_set) for link_set in usable.link_sets(same_domain)
+    )
     routes = (candidate.route(demand.operation, demand.flows) for candidate in quotients)
     route = next(filter(None, routes))  # all links reach far enough
     if reverse_links is None:

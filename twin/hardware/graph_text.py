@@ -119,18 +119,18 @@ def _from_json(text: str) -> GraphText:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
     json_body = json_body if isinstance(json_body, dict) else {}
     graph, nodes = json_body.get("graph"), json_body.get("nodes")
-    link_rows = json_body.get("edges", json_body.get("links"))
-    if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(link_rows, list)):
+    link_entries = json_body.get("edges", json_body.get("links"))
+    if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(link_entries, list)):
         raise FabricFileError(
             ["The file is no node-link JSON: it needs an object `graph` and lists `nodes` and "
              "`edges`."]
         )  # fmt: skip
-    if not all(isinstance(row, dict) for row in (*nodes, *link_rows)):
+    if not all(isinstance(entry, dict) for entry in (*nodes, *link_entries)):
         raise FabricFileError(["Every entry of `nodes` and of `edges` must be an object."])
     return GraphText(
         graph,
-        [(str(row.get("id")), row) for row in nodes],
-        [(str(row.get("source")), str(row.get("target")), row) for row in link_rows],
+        [(str(entry.get("id")), entry) for entry in nodes],
+        [(str(entry.get("source")), str(entry.get("target")), entry) for entry in link_entries],
         json_body.get("directed") is True,
     )
 
@@ -156,8 +156,8 @@ def _from_csv(text: str) -> GraphText:
         raise FabricFileError([f"The cable list breaks off: {error}."]) from None
     if faults:
         raise FabricFileError(faults)
-    names = dict.fromkeys(name for tail, head, _ in links for name in (tail, head))
-    return GraphText({}, [(name, {}) for name in names], links)
+    vertex_names = dict.fromkeys(name for tail, head, _ in links for name in (tail, head))
+    return GraphText({}, [(name, {}) for name in vertex_names], links)
 
 
 def checked_lines(lines: Iterable[str]) -> Iterator[str]:

@@ -66,15 +66,18 @@ class ImportedMachine:
         """Largest number of dies of an NPU package, among packages that state no chip; among all
         packages if each states one."""
         die_data = [data for _, data in self.vertices if data["kind"] == "die"]
-        without_chip = [data for data in die_data if "chip" not in data]
-        return 1 + max(data["die"] for data in without_chip or die_data)
+        dies_without_chip = [data for data in die_data if "chip" not in data]
+        return 1 + max(data["die"] for data in dies_without_chip or die_data)
 
     @property
     def die_counts_by_chip(self) -> dict[str, set[int]]:
         """For each chip that dies state: the set of die counts of its NPU packages."""
-        npu_dies = Counter((data["chip"], data["node"], data["npu"]) for _, data in self.vertices
+        dies_of_npu = Counter((data["chip"], data["node"], data["npu"]) for _, data in self.vertices
                         if data["kind"] == "die" and "chip" in data)  # fmt: skip
-        return {chip: {n for (c, *_), n in npu_dies.items() if c == chip} for chip, *_ in npu_dies}
+        return {
+            chip: {count for (npu_chip, *_), count in dies_of_npu.items() if npu_chip == chip}
+            for chip, *_ in dies_of_npu
+        }
 
 
 Source = Callable[[str], ImportedMachine]  # by digest; ValueError: one sentence
@@ -134,10 +137,10 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
             f"the NPUs of {machine.name} have {numbered(dies_per_npu, 'die')} each, and "
             f"{chip.title} has {chip.dies_per_npu}: choose another supernode.chip"
         )
-    for name, die_counts in machine.die_counts_by_chip.items():
-        if die_counts != {expected := load_chip(facts, name).dies_per_npu}:
+    for chip_name, die_counts in machine.die_counts_by_chip.items():
+        if die_counts != {expected := load_chip(facts, chip_name).dies_per_npu}:
             raise HardwareError(
-                f"{machine.name} has NPUs of {name} with "
+                f"{machine.name} has NPUs of {chip_name} with "
                 f"{numbered(max(die_counts - {expected}), 'die')}, and such an NPU has {expected}: "
                 "let their dies have another chip"
             )

@@ -126,25 +126,25 @@ class Names:
     @cached_property
     def _groups(self) -> dict[str, list[str]]:
         """Names of the vertices of each group: a node, NPU, sub-plane, plane, rack or supernode."""
-        vertices_of: dict[str, list[str]] = defaultdict(list)
+        vertices_of_group: dict[str, list[str]] = defaultdict(list)
         for vertex, data in self.given.items():
             kind, node, supernode = data["kind"], data.get("node"), data.get("supernode")
             if kind == "die" and "npu" in data:
-                vertices_of[f"NPU {node}.{data['npu']}"].append(vertex)
+                vertices_of_group[f"NPU {node}.{data['npu']}"].append(vertex)
             if node is not None:
-                vertices_of[f"node {node}"].append(vertex)
+                vertices_of_group[f"node {node}"].append(vertex)
             if kind in {"l1", "l2"} and "sub_plane" in data:
-                vertices_of[f"sub-plane {data['sub_plane']}"].append(vertex)
-                vertices_of[f"sub-plane {supernode}:{data['sub_plane']}"].append(vertex)
+                vertices_of_group[f"sub-plane {data['sub_plane']}"].append(vertex)
+                vertices_of_group[f"sub-plane {supernode}:{data['sub_plane']}"].append(vertex)
             if kind == "l1":
-                vertices_of["UB plane"].append(vertex)
+                vertices_of_group["UB plane"].append(vertex)
             if kind in {"rdma", "vpc"}:
-                vertices_of[f"{kind.upper()} plane"].append(vertex)
+                vertices_of_group[f"{kind.upper()} plane"].append(vertex)
             if "rack" in data:
-                vertices_of[data["rack"]].append(vertex)
+                vertices_of_group[data["rack"]].append(vertex)
             if supernode is not None:
-                vertices_of[f"supernode {supernode}"].append(vertex)
-        return vertices_of
+                vertices_of_group[f"supernode {supernode}"].append(vertex)
+        return vertices_of_group
 
     @cached_property
     def by_spelling(self) -> dict[str, tuple[str, ...]]:

@@ -72,15 +72,15 @@ def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, A
     """Yield ((tail, head), attributes) of every directed link; in an undirected graph a cable gives
     both directions. Raises FabricFileError."""
     links_by_ends: dict[tuple[str, str], dict[str, Any]] = {}
-    names, errors = {vertex for vertex, _ in graph.vertices}, []
-    for tail, head, cells in graph.links:
+    vertex_names, errors = {vertex for vertex, _ in graph.vertices}, []
+    for tail, head, stated in graph.links:
         label = f"The link of {tail[:60]!r} and {head[:60]!r}"
-        fields = {key: cells[key] for key in STORED["link"] if key in cells}
+        fields = {key: stated[key] for key in STORED["link"] if key in stated}
         bytes_per_s, latency_s = fields.get("capacity_bytes_per_s"), fields.get("latency_s")
         plane = fields.setdefault("plane", "ub")
         if (tail, head) in links_by_ends:
             errors.append(f"{label} stands there twice: add up parallel cables in one line.")
-        elif tail == head or tail not in names or head not in names:
+        elif tail == head or tail not in vertex_names or head not in vertex_names:
             errors.append(f"{label} does not join two vertices of the file.")
         elif not (_fits(bytes_per_s, MOST_BYTES_PER_S) and _fits(latency_s, MOST_LATENCY_S)):
             errors.append(
@@ -167,31 +167,31 @@ def _derive_planes(vertices: Vertices, links: Links) -> None:
     forward. Links of dies and CPUs inside their node also lead to storage and NICs; dies that are
     linked without a switch forward. A cable between two dies on switches counts as an added link,
     so the pair still has its paths over the switches."""
-    on_switch = {
+    vertices_on_switch = {
         vertex
         for ends, data in links.items() if data["plane"] == "ub"
-        for vertex, far in permutations(ends) if vertices[far]["kind"] not in ("die", "cpu")
+        for vertex, far_end in permutations(ends) if vertices[far_end]["kind"] not in ("die", "cpu")
     }  # fmt: skip
-    planes_at: dict[str, set[str]] = {vertex: set() for vertex in vertices}
+    planes_of_vertex: dict[str, set[str]] = {vertex: set() for vertex in vertices}
     for (tail, head), data in links.items():
         tail_data, head_data = vertices[tail], vertices[head]
-        kinds = {tail_data["kind"], head_data["kind"]}
-        same_node = "node" in tail_data and tail_data.get("node") == head_data.get("node")
-        for end in (tail_data, head_data):
-            if data["plane"] == "ub" and end.get("sub_plane", MOST_NODES) <= MOST_SUB_PLANES:
-                data.setdefault("sub_plane", end["sub_plane"])
-        if data["plane"] == "ub" and ("cpu" in kinds or (same_node and "die" in kinds)):
+        end_kinds = {tail_data["kind"], head_data["kind"]}
+        is_same_node = "node" in tail_data and tail_data.get("node") == head_data.get("node")
+        for end_data in (tail_data, head_data):
+            if data["plane"] == "ub" and end_data.get("sub_plane", MOST_NODES) <= MOST_SUB_PLANES:
+                data.setdefault("sub_plane", end_data["sub_plane"])
+        if data["plane"] == "ub" and ("cpu" in end_kinds or (is_same_node and "die" in end_kinds)):
             data.setdefault("serves", INSIDE)
         serves = set(data.setdefault("serves", BETWEEN[data["plane"]]).split()) - {"package"}
-        if kinds == {"die"} and "ub" in serves and {tail, head} <= on_switch:
+        if end_kinds == {"die"} and "ub" in serves and {tail, head} <= vertices_on_switch:
             data.setdefault("added", 1)
         for vertex, end, far in ((tail, tail_data, head_data), (head, head_data, tail_data)):
             if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
-                planes_at[vertex] |= serves
+                planes_of_vertex[vertex] |= serves
     for vertex, attributes in vertices.items():
         kind = attributes["kind"]
         kind_planes = VERTICES[kind].forwards.split() if kind in ENDS else []
-        link_planes = planes_at[vertex] if kind == "die" or not kind_planes else set()
+        link_planes = planes_of_vertex[vertex] if kind == "die" or not kind_planes else set()
         attributes.setdefault("forwards", " ".join(sorted(link_planes.union(kind_planes))))
 
 
@@ -208,13 +208,15 @@ def _is_word(value: Any) -> bool:
 def _kind_and_place(name: str) -> dict[str, Any]:
     """Kind and place of a vertex by its name: "CPU 3.1" is CPU 1 of node 3; others are switches."""
     lower_name = name.lower()
-    for kind, spec in VERTICES.items():
-        if spec.named and lower_name == spec.named and not spec.place:
+    for kind, vertex_kind in VERTICES.items():
+        if vertex_kind.named and lower_name == vertex_kind.named and not vertex_kind.place:
             return {"kind": kind}
-        if spec.place and lower_name.startswith(spec.named + " "):
-            place = lower_name[len(spec.named) :].strip().split(".")
-            if len(place) == len(spec.place) and all(re.fullmatch(r"\d{1,6}", n) for n in place):
-                return {"kind": kind, **dict(zip(spec.place, map(int, place), strict=True))}
+        if vertex_kind.place and lower_name.startswith(vertex_kind.named + " "):
+            place = lower_name[len(vertex_kind.named) :].strip().split(".")
+            if len(place) == len(vertex_kind.place) and all(
+                re.fullmatch(r"\d{1,6}", n) for n in place
+            ):
+                return {"kind": kind, **dict(zip(vertex_kind.place, map(int, place), strict=True))}
     return {"kind": "switch"}
 
 
@@ -258,29 +260,29 @@ def _refuse_unusable(vertices: Vertices, links: Links) -> None:
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
     for ends in (ends for ends, data in links.items() if data["plane"] == "rdma"):
-        die_end, other = sorted(ends, key=lambda vertex: vertices[vertex]["kind"] != "die")
-        if vertices[die_end]["kind"] == "die" and vertices[other]["kind"] != "nic":
+        die_end, far_end = sorted(ends, key=lambda vertex: vertices[vertex]["kind"] != "die")
+        if vertices[die_end]["kind"] == "die" and vertices[far_end]["kind"] != "nic":
             die_numbers = ".".join(str(vertices[die_end][key]) for key in ("node", "npu", "die"))
             raise FabricFileError(
-                [f"'{die_end}' is cabled to '{other}' on the RDMA plane without a NIC: cable it to "
-                 f"'NIC {die_numbers}', and that to '{other}'."]
+                [f"'{die_end}' is cabled to '{far_end}' on the RDMA plane without a NIC: cable it "
+                 f"to 'NIC {die_numbers}', and that to '{far_end}'."]
             )  # fmt: skip
-    packages: dict[tuple[str, int, int], set[int]] = {}
+    dies_of_package: dict[tuple[str, int, int], set[int]] = {}
     for vertex in dies:
         data = vertices[vertex]
         package = data.get("chip", ""), data["node"], data["npu"]
-        packages.setdefault(package, set()).add(data["die"])
-    dies_of_chip: dict[str, int] = {}  # of an NPU by chip
-    for (chip, node, npu), package_dies in packages.items():
-        if package_dies != set(range(dies_of_chip.setdefault(chip, len(package_dies)))):
+        dies_of_package.setdefault(package, set()).add(data["die"])
+    dies_per_npu_of: dict[str, int] = {}  # by chip
+    for (chip, node, npu), package_dies in dies_of_package.items():
+        if package_dies != set(range(dies_per_npu_of.setdefault(chip, len(package_dies)))):
             raise FabricFileError(
                 [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs "
                  "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
     nx = lazy_networkx()
     graph = nx.Graph(ends for ends, link in links.items() if link["capacity_bytes_per_s"] > 0.0)
-    dies_of_parts = (len(part.intersection(dies)) for part in nx.connected_components(graph))
-    if len(dies) > 1 and max(dies_of_parts, default=0) < 2:
+    die_counts = (len(part.intersection(dies)) for part in nx.connected_components(graph))
+    if len(dies) > 1 and max(die_counts, default=0) < 2:
         raise FabricFileError(["No path of links joins any two dies of the machine."])
 
 

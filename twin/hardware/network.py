@@ -73,14 +73,14 @@ class Rows:
     @classmethod
     def of(cls, rows: INTS, count: int) -> Rows:
         """Returns rows of positions: row r lists the positions at which r occurs in `rows`."""
-        starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
-        return cls(starts, np.argsort(rows, kind="stable"))
+        row_starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
+        return cls(row_starts, np.argsort(rows, kind="stable"))
 
     def at(self, rows: INTS) -> tuple[INTS, INTS]:
         """Returns (items of the given rows, row after row; number of items of each row)."""
-        counts = self.start[rows + 1] - self.start[rows]
-        offsets = self.start[rows] - (np.cumsum(counts) - counts)
-        return self.items[np.repeat(offsets, counts) + np.arange(counts.sum())], counts
+        row_sizes = self.start[rows + 1] - self.start[rows]
+        offsets = self.start[rows] - (np.cumsum(row_sizes) - row_sizes)
+        return self.items[np.repeat(offsets, row_sizes) + np.arange(row_sizes.sum())], row_sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +157,8 @@ class Network:
         """Number of the NPU package that each die is in, i8[dies]."""
         die_data = map(self.vertex_data.__getitem__, self.dies)
         npu_keys = ((data["node"], data["npu"]) for data in die_data)
-        number_of: dict[Any, int] = {}
-        return np.array([number_of.setdefault(key, len(number_of)) for key in npu_keys], np.int64)
+        npu_number: dict[Any, int] = {}
+        return np.array([npu_number.setdefault(key, len(npu_number)) for key in npu_keys], np.int64)
 
     @property
     def npus(self) -> int:
@@ -229,8 +229,8 @@ class Network:
     def link_kinds(self) -> NDArray[np.uint64]:
         """A hash of each link, u8[links], equal where routing and byte counts see no difference."""
         place_planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
-        counted = place_planes[self.leaves], place_planes[self.enters]
-        return _hashes(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counted)
+        planes = place_planes[self.leaves], place_planes[self.enters]
+        return _hashes(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *planes)
 
     @cached_property
     def vertex_kinds(self) -> INTS:
@@ -238,22 +238,22 @@ class Network:
         kinds = [data["kind"] for data in self.vertex_data]
         traits = zip(kinds, self.forwards.tolist(), self.domain.tolist(),
                          (self.node < 0).tolist(), strict=True)  # fmt: skip
-        number_of: dict[Any, int] = {}
-        return np.array([number_of.setdefault(trait, len(number_of)) for trait in traits], np.int64)
+        kind_of: dict[Any, int] = {}
+        return np.array([kind_of.setdefault(trait, len(kind_of)) for trait in traits], np.int64)
 
     @cached_property
     def _links_by_ends(self) -> tuple[INTS, INTS]:
         """(keys, links): a key of both ends of each link, ascending, and links in that order."""
-        keys = self.tail * len(self.vertices) + self.head
-        order = np.argsort(keys, kind="stable")
-        return keys[order], order
+        end_keys = self.tail * len(self.vertices) + self.head
+        key_order = np.argsort(end_keys, kind="stable")
+        return end_keys[key_order], key_order
 
     def links_between(self, tail: INTS, head: INTS) -> INTS:
         """Number of the link from each `tail[i]` to `head[i]`, i8; -1 if there is none."""
-        keys, order = self._links_by_ends
+        end_keys, key_order = self._links_by_ends
         wanted_keys = tail * len(self.vertices) + head
-        positions = np.minimum(np.searchsorted(keys, wanted_keys), keys.size - 1)
-        return np.where(keys[positions] == wanted_keys, order[positions], -1)
+        positions = np.minimum(np.searchsorted(end_keys, wanted_keys), end_keys.size - 1)
+        return np.where(end_keys[positions] == wanted_keys, key_order[positions], -1)
 
     def routing(self, plane: str) -> str:
         """Name of the rule by which a plane splits traffic over its paths, a key of
@@ -313,9 +313,9 @@ class Network:
     def pairs(self) -> tuple[INTS, INTS]:
         """(one link of each linked pair of vertices, i8[pairs]; pair of each link, i8[links])."""
         vertex_count = len(self.vertices)
-        ends = np.minimum(self.tail, self.head) * vertex_count + np.maximum(self.tail, self.head)
-        _, one_link, pair_index = np.unique(ends, return_index=True, return_inverse=True)
-        return one_link, pair_index
+        keys = np.minimum(self.tail, self.head) * vertex_count + np.maximum(self.tail, self.head)
+        _, example_link, pair_index = np.unique(keys, return_index=True, return_inverse=True)
+        return example_link, pair_index
 
     def graph(self) -> nx.DiGraph:
         """The machine as a networkx graph, with the present capacities and latencies."""
@@ -369,8 +369,8 @@ def _hashes(total: NDArray[np.uint64], *columns: NDArray[Any]) -> NDArray[np.uin
     """Hash u8[rows] of the values that `columns` (arrays of 8-byte numbers) have in each row; equal
     rows have equal hashes. total u8[rows]: hashes of earlier columns."""
     with np.errstate(over="ignore"):
-        for values in columns:
-            total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
+        for column in columns:
+            total = total * np.uint64(0x9E3779B97F4A7C15) + column.view(np.uint64)
             total ^= total >> np.uint64(29)
     return total
 
@@ -395,35 +395,36 @@ def lazy_networkx() -> ModuleType:
 def network_of_plan(plan: Plan) -> Network:
     """The network of a machine's plan; its links are in the order in which its graph lists them."""
     vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
-    number_of = {vertex: number for number, vertex in enumerate(vertices)}
+    number_of_vertex = {vertex: number for number, vertex in enumerate(vertices)}
     tails, heads, attributes = plan.links
-    to_number = number_of.__getitem__
+    to_number = number_of_vertex.__getitem__
     ends = [np.fromiter(map(to_number, names), np.int64, len(names)) for names in (tails, heads)]
     order = np.argsort(ends[0], kind="stable")
     tail, head = ends[0][order], ends[1][order]
     # Links that are built alike share their attributes: each is read once.
     data_ids = list(map(id, attributes))
-    id_data = dict(zip(data_ids, attributes, strict=True))
-    id_index, row_data = {key: number for number, key in enumerate(id_data)}, list(id_data.values())
-    data_index = np.fromiter(map(id_index.__getitem__, data_ids), np.int64, len(data_ids))[order]
+    data_by_id = dict(zip(data_ids, attributes, strict=True))
+    index_of_id = {data_id: number for number, data_id in enumerate(data_by_id)}
+    link_data = list(data_by_id.values())
+    data_index = np.fromiter(map(index_of_id.__getitem__, data_ids), np.int64, len(data_ids))[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
         """One attribute of all links as an array of type `kind`; default: for links without it."""
-        values = [data.get(name, *default) if default else data[name] for data in row_data]
+        values = [data.get(name, *default) if default else data[name] for data in link_data]
         return np.array(values, kind)[data_index]
 
-    planes = tuple(sorted({word for data in row_data for word in data["serves"].split()}))
-    bit_of = {word: 1 << number for number, word in enumerate(planes)}
-    to_bits = cache(lambda words: sum(bit_of.get(word, 0) for word in words.split()))
+    planes = tuple(sorted({name for data in link_data for name in data["serves"].split()}))
+    bit_of = {name: 1 << number for number, name in enumerate(planes)}
+    to_bits = cache(lambda words: sum(bit_of.get(name, 0) for name in words.split()))
     node = np.array([data.get("node", -1) for data in vertex_data], np.int64)
     sub_plane = column("sub_plane", np.int64, -1)
-    plane = np.array([COUNTED.get(data["plane"], 0) for data in row_data], np.int64)[data_index]
+    plane = np.array([COUNTED.get(data["plane"], 0) for data in link_data], np.int64)[data_index]
     places, leaves, enters = _places(vertex_data, node, tail, head, sub_plane, plane)
     return Network(
         about=plan.about,
         names=Names(plan.vertices),
         vertices=vertices,
-        number=number_of,
+        number=number_of_vertex,
         vertex_data=vertex_data,
         dies=np.flatnonzero([data["kind"] == "die" for data in vertex_data]),
         node=node,
@@ -433,7 +434,7 @@ def network_of_plan(plan: Plan) -> Network:
         head=head,
         kind=column("kind", np.str_),
         sub_plane=sub_plane,
-        serves=np.array([to_bits(data["serves"]) for data in row_data], np.int64)[data_index],
+        serves=np.array([to_bits(data["serves"]) for data in link_data], np.int64)[data_index],
         efficiency={
             "read": column("read_efficiency", np.float64),
             "write": column("write_efficiency", np.float64),
@@ -450,7 +451,7 @@ def network_of_plan(plan: Plan) -> Network:
         added=column("added", np.int64, 0),
         capacity=column(CAPACITY, np.float64),
         latency=column(LATENCY, np.float64),
-        link_data=tuple(map(row_data.__getitem__, data_index.tolist())),
+        link_data=tuple(map(link_data.__getitem__, data_index.tolist())),
     )
 
 
@@ -473,15 +474,20 @@ def _places(
     keys = np.ravel_multi_index(place_numbers, key_shape)
     distinct_keys, first_at, place_index = np.unique(keys, return_index=True, return_inverse=True)
     place_order = np.argsort(first_at, kind="stable")  # as the graph's links come to them
-    rank_of = np.empty_like(place_order)
-    rank_of[place_order] = np.arange(place_order.size)
-    place_of = np.full((2, tail.size), -1, np.int64)
-    place_of[direction, links] = rank_of[place_index]
+    rank_of_place = np.empty_like(place_order)
+    rank_of_place[place_order] = np.arange(place_order.size)
+    place_of_link = np.full((2, tail.size), -1, np.int64)
+    place_of_link[direction, links] = rank_of_place[place_index]
     plane_names = ("", *COUNTED)
     places = tuple(
-        Place(plane_names[number], node_number, sub - 1 if sub else None, ("out", "in")[way])
-        for number, node_number, sub, way in np.stack(
+        Place(
+            plane_names[plane_number],
+            node_number,
+            sub_code - 1 if sub_code else None,
+            ("out", "in")[direction_index],
+        )
+        for plane_number, node_number, sub_code, direction_index in np.stack(
             np.unravel_index(distinct_keys[place_order], key_shape), 1
         ).tolist()
     )
-    return places, place_of[0], place_of[1]
+    return places, place_of_link[0], place_of_link[1]

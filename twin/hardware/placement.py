@@ -115,9 +115,9 @@ class Npus:
         npus = np.unique(self.net.npu[dies])
         npus = npus[self.fits[npus]]
         if not npus.size:
-            with_chip = "" if self.fits.all() else f" of {self.chip}"
+            chip_text = "" if self.fits.all() else f" of {self.chip}"
             raise HardwareError(
-                f"{element} has no NPU{with_chip} that an instance could sit on: name a node"
+                f"{element} has no NPU{chip_text} that an instance could sit on: name a node"
             )
         return npus.tolist()
 
@@ -143,16 +143,16 @@ Policy = Callable[[Sequence[Needed], Npus, Scenario], list[list[int]]]
 def place(s: Scenario, net: Network) -> Placement:
     """The deployment's instances on the dies of a machine. Raises HardwareError with one sentence
     when NPUs do not suffice or rows of `deployment.seats` are impossible."""
-    deployed, prefill = s.deployment, s.deployment.prefill
+    deployment, prefill = s.deployment, s.deployment.prefill
     chips = {role: pool.chip for role, pool in pools_by_role(s).items()}
     pool_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in pools_by_role(s).values())
-    to_place = [
+    to_be_placed = [
         Needed(role, i, npus, chips[role]) for role, n, npus in seated_pools(s) for i in range(n)
     ]
     prefill_on_decode = sharing_pool(s) and (prefill.instances, prefill.npus_per_instance)
     placement_key = (
-        "placement", tuple(to_place), pool_dies, prefill_on_decode, deployed.placement,
-        deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
+        "placement", tuple(to_be_placed), pool_dies, prefill_on_decode, deployment.placement,
+        deployment.when_off, deployment.seats, deployment.first_npu, deployment.kv_transfer_plane,
         supernodes_apart(s),
     )  # fmt: skip
 
@@ -160,9 +160,9 @@ def place(s: Scenario, net: Network) -> Placement:
         """The instances placed chip by chip, then prefill on decode's NPUs."""
         npus = _npus(s, net)
         placements = []
-        for chip in dict.fromkeys(instance.chip for instance in to_place):
+        for chip in dict.fromkeys(instance.chip for instance in to_be_placed):
             has_chip = np.array([npu_chip == chip for npu_chip in npus.chips], bool)
-            needed = [instance for instance in to_place if instance.chip == chip]
+            needed = [instance for instance in to_be_placed if instance.chip == chip]
             placements.append(_place_on_chip(s, replace(npus, fits=has_chip, chip=chip), needed))
         instances = Placement.of(placements)
         return _with_prefill_on_decode(s, instances) if prefill_on_decode else instances
@@ -182,15 +182,17 @@ def further_instances(s: Scenario, net: Network) -> list[Instance]:
     npus = _npus(s, net)
     seated_instances = place(s, net).instances
     npus_of_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
-    for seat in seated_instances:
-        npus_of_role[seat.role] += dict.fromkeys(net.npu[list(seat.die_of_rank)].tolist())
+    for instance in seated_instances:
+        npus_of_role[instance.role] += dict.fromkeys(net.npu[list(instance.die_of_rank)].tolist())
     used_npus = {npu for npu_list in npus_of_role.values() for npu in npu_list}
     free_npus = [npu for npu in npus.usable if npu not in used_npus]
     later_instances, supernodes = list[Instance](), supernodes_apart(s) or 1
-    home_of = npus.node // s.supernode.nodes if supernodes > 1 else np.zeros(npus.count, np.int64)
+    supernode = npus.node // s.supernode.nodes if supernodes > 1 else np.zeros(npus.count, np.int64)
     free_per_supernode = max(0, s.elastic.npus - len(used_npus)) // supernodes
-    by_home = _group_by(free_npus, home_of)
-    free_npus = [npu for g in range(supernodes) for npu in by_home.get(g, [])[:free_per_supernode]]
+    by_supernode = _group_by(free_npus, supernode)
+    free_npus = [
+        npu for g in range(supernodes) for npu in by_supernode.get(g, [])[:free_per_supernode]
+    ]
     for role, _, npus_per_instance in pools(s):
         chip = pools_by_role(s)[role].chip
         candidate_npus = [
@@ -198,7 +200,7 @@ def further_instances(s: Scenario, net: Network) -> list[Instance]:
         ] + free_npus
         candidate_npus = [npu for npu in candidate_npus if npus.chips[npu] == chip]
         next_index = sum(instance.role == role for instance in seated_instances)
-        for role_npus in _group_by(candidate_npus, home_of).values():
+        for role_npus in _group_by(candidate_npus, supernode).values():
             for i in range(len(role_npus) // npus_per_instance):
                 dies = npus.dies_of(role_npus[i * npus_per_instance : (i + 1) * npus_per_instance])
                 later_instances.append(Instance(role, next_index, dies_by_rank(dies, s, role)))
@@ -222,30 +224,30 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
     off NPUs that are off if `deployment.when_off` is "move". HardwareError if NPUs do not
     suffice."""
     npus_needed, free_count = sum(instance.npus for instance in needed), len(npus.free)
-    with_chip = "" if npus.fits.all() else f" of {npus.chip}"
+    chip_text = "" if npus.fits.all() else f" of {npus.chip}"
     if npus_needed > free_count:
         first_text = f" from number {npus.first} on" if npus.first else ""
         raise HardwareError(
-            f"the deployment needs {numbered(npus_needed, 'NPU')}{with_chip} but the machine has "
+            f"the deployment needs {numbered(npus_needed, 'NPU')}{chip_text} but the machine has "
             f"{free_count:,}{first_text}: take fewer or smaller instances"
         )
-    moves = s.deployment.when_off == "move"
+    moves_off = s.deployment.when_off == "move"
     placement = s.deployment.placement
-    if npus_needed > len(npus.usable) and (moves or placement not in MAY_SIT_ON_WHAT_IS_OFF):
-        off = first_few(_off_names(np.flatnonzero(npus.fits & ~npus.on).tolist(), npus))
+    if npus_needed > len(npus.usable) and (moves_off or placement not in MAY_SIT_ON_WHAT_IS_OFF):
+        off_text = first_few(_off_names(np.flatnonzero(npus.fits & ~npus.on).tolist(), npus))
         edit_text = "take back an edit of the supernode, or " if s.supernode.edits else ""
         raise HardwareError(
-            f"the deployment needs {numbered(npus_needed, 'NPU')}{with_chip} but only "
-            f"{len(npus.usable):,} of {free_count:,} are on ({off} off): {edit_text}take fewer "
-            "or smaller instances"
+            f"the deployment needs {numbered(npus_needed, 'NPU')}{chip_text} but only "
+            f"{len(npus.usable):,} of {free_count:,} are on ({off_text} off): {edit_text}take "
+            "fewer or smaller instances"
         )
     npus_by_instance = PLACEMENTS[placement](needed, npus, s)
-    names = [instance.name for instance in needed]
-    sentences = _move_off(npus_by_instance, names, npus) if moves else []
+    instance_names = [instance.name for instance in needed]
+    sentences = _move_off(npus_by_instance, instance_names, npus) if moves_off else []
     return Placement(
         tuple(
-            Instance(one.role, one.index, dies_by_rank(npus.dies_of(instance_npus), s, one.role))
-            for one, instance_npus in zip(needed, npus_by_instance, strict=True)
+            Instance(need.role, need.index, dies_by_rank(npus.dies_of(instance_npus), s, need.role))
+            for need, instance_npus in zip(needed, npus_by_instance, strict=True)
         ),
         tuple(sentences),
     )
@@ -259,7 +261,11 @@ def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]
     stage_size = len(dies) // stages
     if stages == 1 or len(dies) % pool.rank_dies:  # the latter is refused by those who price it
         return tuple(dies)
-    starts = (k * stage_size + r for r in range(0, stage_size, layer_dies) for k in range(stages))
+    starts = (
+        stage * stage_size + offset
+        for offset in range(0, stage_size, layer_dies)
+        for stage in range(stages)
+    )
     return tuple(die for part_start in starts for die in dies[part_start : part_start + layer_dies])
 
 
@@ -288,9 +294,9 @@ def _npus(s: Scenario, net: Network) -> Npus:
     rack_number = {name: number if name else -1 for number, name in enumerate(dict.fromkeys(racks))}
     rack = np.array([rack_number[name] for name in racks], np.int64)
     first_npu, place = s.deployment.first_npu, np.arange(dies.size)
-    if count := supernodes_apart(s):  # each has an equal part of what is left free
-        supernode_of = net.node[dies] // s.supernode.nodes
-        first_npu, place = first_npu // count, place - np.searchsorted(supernode_of, supernode_of)
+    if supernodes := supernodes_apart(s):  # each has an equal part of what is left free
+        supernode = net.node[dies] // s.supernode.nodes
+        first_npu, place = first_npu // supernodes, place - np.searchsorted(supernode, supernode)
     chips = net.chips(s.supernode.chip)
     return Npus(net, net.node[dies], rack, net.domain[dies], is_on, chips, fits, place, first_npu)
 
@@ -320,13 +326,13 @@ def _place_in_order(
 
 def place_spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """NPUs of each needed instance, over as many nodes as possible, emptiest nodes first."""
-    free = _group_by(npus.usable, npus.node)
+    by_node = _group_by(npus.usable, npus.node)
     placed_npus = []
     for instance in needed:
         seat_npus: list[int] = []
         while len(seat_npus) < instance.npus:
-            roomiest = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
-            seat_npus += [free[node].pop(0) for node in roomiest[: instance.npus - len(seat_npus)]]
+            roomiest = sorted((n for n in by_node if by_node[n]), key=lambda n: -len(by_node[n]))
+            seat_npus += [by_node[n].pop(0) for n in roomiest[: instance.npus - len(seat_npus)]]
         placed_npus.append(sorted(seat_npus))
     return placed_npus
 
@@ -341,7 +347,7 @@ def place_by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[li
         instance_npus: list[int] = []
         while len(instance_npus) < instance.npus:
             npus_missing = instance.npus - len(instance_npus)
-            emptiest_rack = max(by_rack, key=lambda r: len(by_rack[r]))
+            emptiest_rack = max(by_rack, key=lambda rack: len(by_rack[rack]))
             rack = next((r for r in by_rack if len(by_rack[r]) >= npus_missing), emptiest_rack)
             instance_npus += by_rack[rack][:npus_missing]
             by_rack[rack] = by_rack[rack][npus_missing:]
@@ -354,8 +360,8 @@ def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[lis
     NPUs. An instance whose rows name fewer NPUs than it needs continues on the following ones."""
     index_of = {(instance.role, instance.index): index for index, instance in enumerate(needed)}
     allowed_npus = {*npus.free}
-    seats: list[list[int]] = [[] for _ in needed]
-    owner_of: dict[int, int] = {}
+    placed: list[list[int]] = [[] for _ in needed]
+    owner_of_npu: dict[int, int] = {}
     for seat in s.deployment.seats:
         if seat.role in pools_by_role(s) and pools_by_role(s)[seat.role].chip != npus.chip:
             continue  # placed with those of its chip
@@ -365,25 +371,25 @@ def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[lis
                 "instance: take the row out or add instances"
             )
         index = index_of[seat.role, seat.index]
-        free_npus = [npu for npu in npus.npus_of(seat.element) if npu not in seats[index]]
-        for npu in free_npus[: needed[index].npus - len(seats[index])]:
-            if owner_of.setdefault(npu, index) != index:
+        free_npus = [npu for npu in npus.npus_of(seat.element) if npu not in placed[index]]
+        for npu in free_npus[: needed[index].npus - len(placed[index])]:
+            if owner_of_npu.setdefault(npu, index) != index:
                 raise HardwareError(
-                    f"deployment.seats gives {npus.name(npu)} to {needed[owner_of[npu]].name} and "
-                    f"to {needed[index].name}: name another element"
+                    f"deployment.seats gives {npus.name(npu)} to {needed[owner_of_npu[npu]].name} "
+                    f"and to {needed[index].name}: name another element"
                 )
-            seats[index].append(npu)
-    named_instances = [index for index, placed_npus in enumerate(seats) if placed_npus]
-    unnamed_instances = [index for index, placed_npus in enumerate(seats) if not placed_npus]
+            placed[index].append(npu)
+    named_instances = [index for index, placed_npus in enumerate(placed) if placed_npus]
+    unnamed_instances = [index for index, placed_npus in enumerate(placed) if not placed_npus]
     for index in [*named_instances, *unnamed_instances]:
-        next_npu = seats[index][-1] + 1 if seats[index] else 0
+        next_npu = placed[index][-1] + 1 if placed[index] else 0
         npus_from_there = [npu % npus.count for npu in range(next_npu, next_npu + npus.count)]
-        free = [npu for npu in npus_from_there if npu not in owner_of and npu in allowed_npus]
+        free = [npu for npu in npus_from_there if npu not in owner_of_npu and npu in allowed_npus]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
-        seat_npus = free[: needed[index].npus - len(seats[index])]
-        owner_of.update(dict.fromkeys(seat_npus, index))
-        seats[index] += seat_npus
-    return seats
+        seat_npus = free[: needed[index].npus - len(placed[index])]
+        owner_of_npu.update(dict.fromkeys(seat_npus, index))
+        placed[index] += seat_npus
+    return placed
 
 
 PLACEMENTS: dict[str, Policy] = {
@@ -412,8 +418,8 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
             # The nearest ones, in one node if possible.
             old_domain, count = npus.domain[node_npus[0]], len(node_npus)
             nearest_npus = sorted(free_npus, key=lambda npu: (npus.domain[npu] != old_domain, npu))
-            rooms = _group_by(nearest_npus, npus.node).values()
-            new_places = next((list(r) for r in rooms if len(r) >= count), nearest_npus)[:count]
+            by_node = _group_by(nearest_npus, npus.node).values()
+            new_places = next((list(r) for r in by_node if len(r) >= count), nearest_npus)[:count]
             free_npus = [npu for npu in free_npus if npu not in new_places]
             new_npus += new_places
             for old_npu, new_npu in zip(node_npus, new_places, strict=True):

@@ -105,15 +105,17 @@ def power(
 
     host_w, switches_w, optics_w = (watts_of(name) for name in ("host", "switches", "optics"))
     hosts_w = 0.0
-    for row, nodes in supernode.cpu_nodes_per_npu:  # every NPU has an equal part of them
-        kind_w = host_w * (row.cpus_per_node or supernode.cpus_per_node) / supernode.cpus_per_node
-        hosts_w += nodes * (row.npu_w or supernode.npus_per_node * (kind_w + switches_w + optics_w))
+    for kind, nodes in supernode.cpu_nodes_per_npu:  # every NPU has an equal part of them
+        kind_w = host_w * (kind.cpus_per_node or supernode.cpus_per_node) / supernode.cpus_per_node
+        hosts_w += nodes * (
+            kind.npu_w or supernode.npus_per_node * (kind_w + switches_w + optics_w)
+        )
 
     # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
     # power of the clock less than watts of a second.
     clock_exponent, clock_of = facts.si("power.clock_exponent"), dict(clocks or {})
-    mixed_clock = clock_of.get("colocated", 1.0)
-    decode_clock, prefill_clock = (clock_of.get(k, mixed_clock) for k in ("decode", "prefill"))
+    colocated_clock = clock_of.get("colocated", 1.0)
+    decode_clock, prefill_clock = (clock_of.get(k, colocated_clock) for k in ("decode", "prefill"))
     return Power(
         idle_w=tdp_w * facts.si("power.idle"),
         prefill_w=tdp_w * facts.si("power.prefill") * prefill_clock**clock_exponent,

@@ -69,18 +69,20 @@ def price_between(
     """Price from `src` to `dst` (a vertex name, or a die's number) over all parallel paths. On the
     VPC plane a die goes over its own node's UB links to the CPU with the DPU; dies of one node stay
     in it, dies of one NPU use their link. Raises HardwareError if the plane does not join them."""
-    start, end = _vertex_of(net, src), _vertex_of(net, dst)
-    if start == end:
-        raise HardwareError(f"{net.vertices[start]} to itself needs no link: name two elements")
-    in_package = (net.tail == start) & (net.head == end) & net.open_links("package")
+    source, target = _vertex_of(net, src), _vertex_of(net, dst)
+    if source == target:
+        raise HardwareError(f"{net.vertices[source]} to itself needs no link: name two elements")
+    in_package = (net.tail == source) & (net.head == target) & net.open_links("package")
     used_plane = "package" if plane == "ub" and in_package.any() else plane
-    load = load_of(net, Demand((start,), (end,), (1.0,), (1.0,), (used_plane,), operation))
+    load = load_of(net, Demand((source,), (target,), (1.0,), (1.0,), (used_plane,), operation))
     if load.unreached:
         raise HardwareError(
-            f"{net.vertices[start]} cannot reach {net.vertices[end]} on the {plane} plane: "
+            f"{net.vertices[source]} cannot reach {net.vertices[target]} on the {plane} plane: "
             "no path of links is left"
         )
-    return _price(net, load, "the way", off_node_fraction=float(net.node[start] != net.node[end]))
+    return _price(
+        net, load, "the way", off_node_fraction=float(net.node[source] != net.node[target])
+    )
 
 
 def _vertex_of(net: Network, element: int | str) -> int:
@@ -98,8 +100,8 @@ def all_to_all(
     """Price per die when each of `dies` sends equally to all others. The slowest link sets the
     bytes/s, the farthest pair the latency. Raises HardwareError for a die that is cut off."""
     load = demands.exchange_load(net, dies, plane, operation)
-    name_text, port_share = f"all-to-all over {plane}", load.port_time_share(net)
-    return _price(net, load, name_text, peers=len(dies) - 1, ports=port_share)
+    name_text, port_time_share = f"all-to-all over {plane}", load.port_time_share(net)
+    return _price(net, load, name_text, peers=len(dies) - 1, ports=port_time_share)
 
 
 def pool_read(
@@ -129,10 +131,10 @@ def host_copy_rates(net: Network, dies: Sequence[int], plane: Plane) -> tuple[fl
     Raises HardwareError where a die does not reach it."""
     nodes = net.nodes_of(dies)
     write_load = demands.pool_load(net, dies, plane, nodes, "write")
-    from_host = pool_read(net, dies, plane, nodes)
+    from_host_price = pool_read(net, dies, plane, nodes)
     assert write_load is not None  # as it is read
-    to_host = _price(net, write_load[0], f"a copy to host memory over {plane}")
-    return to_host.bytes_per_s, from_host.bytes_per_s
+    to_host_price = _price(net, write_load[0], f"a copy to host memory over {plane}")
+    return to_host_price.bytes_per_s, from_host_price.bytes_per_s
 
 
 def server_port_rate(
@@ -172,13 +174,13 @@ def hand_off_bytes_per_s(
 ) -> float:
     """Bytes/s of a KV transfer from or to a die, limited by the best port of the slower pool.
     price: of the first die, by `nic`; instances: (role, numbers of its dies) of each."""
-    port_bytes_per_s, best_of_role = port_rates(net, plane), dict[str, float]()
+    port_bytes_per_s, best_rate_of = port_rates(net, plane), dict[str, float]()
     for role, dies in instances:
         best_rate = float(port_bytes_per_s[ports_of(net, dies, price)].max())
-        best_of_role[role] = max(best_of_role.get(role, 0.0), best_rate)
+        best_rate_of[role] = max(best_rate_of.get(role, 0.0), best_rate)
     first_die_rate = float(port_bytes_per_s[ports_of(net, [0], price)[0]])
-    share_left = min(best_of_role.values()) / first_die_rate if first_die_rate > 0.0 else 1.0
-    return price.bytes_per_s * share_left / price.shared_by_dies
+    rate_share = min(best_rate_of.values()) / first_die_rate if first_die_rate > 0.0 else 1.0
+    return price.bytes_per_s * rate_share / price.shared_by_dies
 
 
 def transfer_collision(
@@ -217,15 +219,15 @@ def exchange_overlaps(
     overlaps = defaultdict[tuple[str, str], float](float)
     total_load = np.sum(list(link_loads.values()), axis=0)
     for role, links, link_shares in exchanges:
-        position = int(np.argmax(total_load[links]))
-        fullest_link = links[position]
-        excess = float(total_load[fullest_link]) - 1.0
-        load_of_role = {other: loads[fullest_link] - link_shares[position] * (other == role)
+        fullest_index = int(np.argmax(total_load[links]))
+        fullest_link = links[fullest_index]
+        excess_load = float(total_load[fullest_link]) - 1.0
+        load_by_role = {other: loads[fullest_link] - link_shares[fullest_index] * (other == role)
                   for other, loads in link_loads.items()}  # fmt: skip
-        if excess > OVERLOAD:
-            for other, role_load in load_of_role.items():
-                added_time = excess * role_load / sum(load_of_role.values())
-                overlaps[role, other] += float(added_time) / roles.count(role)
+        if excess_load > OVERLOAD:
+            for other, role_load in load_by_role.items():
+                added_time_share = excess_load * role_load / sum(load_by_role.values())
+                overlaps[role, other] += float(added_time_share) / roles.count(role)
     return dict(overlaps)
 
 
@@ -238,14 +240,14 @@ def port_rates(net: Network, plane: Plane) -> FLOATS:
     port_kind = kind_of[plane]
     port_vertices = net.of_kind(port_kind)
     plane_links = net.links_of("rdma" if port_kind == "nic" else plane)
-    link_masks = [plane_links] if port_kind == "die" else [
+    link_sets = [plane_links] if port_kind == "die" else [
         plane_links & (net.kind == link_kind)
         for link_kind in np.unique(net.kind[plane_links & np.isin(net.tail, port_vertices)])
     ]  # fmt: skip
     vertex_count = len(net.vertices)
     rate_sums = [
         np.bincount(ends[links], net.capacity[links], minlength=vertex_count)[port_vertices]
-        for links in link_masks
+        for links in link_sets
         for ends in (net.tail, net.head)
     ]
     return np.asarray(np.min(rate_sums, axis=0)) if rate_sums else np.zeros(port_vertices.size)
@@ -277,17 +279,18 @@ def summary(net: Network) -> dict[str, float]:
         link_data = net.link_data[link]
         links_of_kind[link_data["kind"]] += link_data["links"]
         links_of_plane[link_data["plane"]] += link_data["links"]
-    uplinks = uplink_matrix(net).sum(axis=1) * net.spans_nodes
+    uplink_bytes_per_s = uplink_matrix(net).sum(axis=1) * net.spans_nodes
     node_of_die = net.node[net.dies]
     is_from_die = net.links_of("ub") & np.isin(net.tail, net.dies)
     is_from_die &= ~np.isin(net.head, net.of_kind("cpu"))
     node_bytes_per_s = np.bincount(net.node[net.tail[is_from_die]], net.capacity[is_from_die])
     l2_ports = count_of_kind["l2"] * net.about["supernode"].l2_ports_per_chip
-    uplink_rate, most_node_rate = float(uplinks[node_of_die].min()), float(node_bytes_per_s.max())
+    uplink_rate = float(uplink_bytes_per_s[node_of_die].min())
+    most_node_rate = float(node_bytes_per_s.max())
     used_l2_ports = links_of_kind["L1-L2"] + links_of_kind["L2-L3"]
-    npu_of = np.zeros(len(net.vertices), np.int64)
-    npu_of[net.dies] = net.npu
-    npu_bytes_per_s = np.bincount(npu_of[net.tail[is_from_die]], net.capacity[is_from_die])
+    npu_of_vertex = np.zeros(len(net.vertices), np.int64)
+    npu_of_vertex[net.dies] = net.npu
+    npu_bytes_per_s = np.bincount(npu_of_vertex[net.tail[is_from_die]], net.capacity[is_from_die])
     return {
         "supernodes": len({d.get("supernode", 0) for d in net.vertex_data if d["kind"] == "die"}),
         "nodes": net.nodes,
@@ -326,22 +329,24 @@ def _bisection_rate(net: Network) -> float:
     """Least bytes/s, over all supernodes, from one half of the nodes to the other half over UB. For
     nodes joined by switches it is the rate of the weaker half; for nodes joined directly, that of
     the links from the first half to the second."""
-    supernode_of = np.zeros(net.nodes, np.int64)
+    supernode_of_node = np.zeros(net.nodes, np.int64)
     for data in net.vertex_data:
         if "node" in data:
-            supernode_of[data["node"]] = data.get("supernode", 0)
+            supernode_of_node[data["node"]] = data.get("supernode", 0)
     is_ub = net.links_of("ub") & (net.node[net.tail] >= 0)
     node_to_node = is_ub & (net.node[net.head] >= 0) & (net.node[net.tail] != net.node[net.head])
     bytes_per_s_to_switches = np.bincount(
         net.node[net.tail[is_ub & (net.node[net.head] < 0)]],
         net.capacity[is_ub & (net.node[net.head] < 0)], minlength=net.nodes,
     ) if net.spans_nodes else np.zeros(net.nodes)  # fmt: skip
-    least_rate = math.inf
-    for supernode in np.unique(supernode_of).tolist():
-        nodes = np.flatnonzero(supernode_of == supernode)
+    least_bytes_per_s = math.inf
+    for supernode in np.unique(supernode_of_node).tolist():
+        nodes = np.flatnonzero(supernode_of_node == supernode)
         in_half = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
         in_other_half = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
         is_link_out = node_to_node & in_half[net.node[net.tail]] & in_other_half[net.node[net.head]]
         weaker_half_rate = np.sort(bytes_per_s_to_switches[nodes])[: nodes.size // 2].sum()
-        least_rate = min(least_rate, float(weaker_half_rate + net.capacity[is_link_out].sum()))
-    return least_rate
+        least_bytes_per_s = min(
+            least_bytes_per_s, float(weaker_half_rate + net.capacity[is_link_out].sum())
+        )
+    return least_bytes_per_s

@@ -82,7 +82,7 @@ class Quotient:
         in_use = numbers_in(hashes.size, tail, head, self.enter[senders], self.leave[receivers])
         group_of = np.full(hashes.size, -1, np.int64)
         group_of[in_use], self.size = number_values(hashes[in_use])
-        group_pairs, examples, link_group, link_counts = np.unique(
+        group_pairs, example_links, link_group, link_counts = np.unique(
             group_of[tail] * self.size + group_of[head],
             return_index=True, return_inverse=True, return_counts=True,
         )  # fmt: skip
@@ -93,9 +93,9 @@ class Quotient:
         self.count = link_counts.astype(np.float64)
         # A link between two ends that pass nothing on serves their pair only: as if it were added.
         is_direct = (tail >= vertex_count) & (head >= 2 * vertex_count)
-        added = np.maximum(net.added[links], np.where(has_port, net.added[port_links], is_direct))
-        self.added = added[examples]
-        self.first, self.second = links[examples], port_links[examples]  # an example of each link
+        edit_of = np.maximum(net.added[links], np.where(has_port, net.added[port_links], is_direct))
+        self.added = edit_of[example_links]
+        self.first, self.second = links[example_links], port_links[example_links]
         self.group = group_of
         self._set_pair_bytes(group_of, same_domain)
 
@@ -154,17 +154,20 @@ class Quotient:
             group_of[self.leave[receivers]], return_index=True, return_inverse=True
         )
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
-        rates = np.outer(np.bincount(row, sent[senders]), np.bincount(column, received[receivers]))
-        on_both, from_at, to_at = np.intersect1d(senders, receivers, return_indices=True)
-        np.subtract.at(rates, (row[from_at], column[to_at]), sent[on_both] * received[on_both])
-        rates[rates < 1e-12 * rates.max(initial=0.0)] = 0.0
+        bytes_per_s = np.outer(
+            np.bincount(row, sent[senders]), np.bincount(column, received[receivers])
+        )
+        both_ways, sender_at, receiver_at = np.intersect1d(senders, receivers, return_indices=True)
+        bytes_to_self_per_s = sent[both_ways] * received[both_ways]
+        np.subtract.at(bytes_per_s, (row[sender_at], column[receiver_at]), bytes_to_self_per_s)
+        bytes_per_s[bytes_per_s < 1e-12 * bytes_per_s.max(initial=0.0)] = 0.0
         from_ends, to_ends = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
             is_counted = (net.domain[from_ends] == net.domain[to_ends]) == same_domain
-            rates = np.where(is_counted, rates, 0.0)
-        same_node = (net.node[from_ends] == net.node[to_ends]) & (net.node[from_ends] >= 0)
-        self.near = np.where(same_node, rates, 0.0)
-        self.far = np.where(same_node, 0.0, rates)
+            bytes_per_s = np.where(is_counted, bytes_per_s, 0.0)
+        is_same_node = (net.node[from_ends] == net.node[to_ends]) & (net.node[from_ends] >= 0)
+        self.near = np.where(is_same_node, bytes_per_s, 0.0)
+        self.far = np.where(is_same_node, 0.0, bytes_per_s)
 
     def _group_rates(self, operation: str) -> FLOATS:
         """Summed bytes/s of each group of equal links at an operation's efficiency, f8[groups]."""
@@ -172,8 +175,8 @@ class Quotient:
         bytes_per_s = capacity[self.first] * efficiency[self.first]
         has_port = self.second >= 0
         port_links = self.second[has_port]
-        port_rates = capacity[port_links] * efficiency[port_links]
-        bytes_per_s[has_port] = np.minimum(bytes_per_s[has_port], port_rates)
+        port_bytes_per_s = capacity[port_links] * efficiency[port_links]
+        bytes_per_s[has_port] = np.minimum(bytes_per_s[has_port], port_bytes_per_s)
         return np.asarray(bytes_per_s * self.count)
 
     def route(self, operation: str, flows: str = "none") -> Route | None:
@@ -189,43 +192,49 @@ class Quotient:
         latency_s = net.latency[self.first]
         latency_s += np.where(self.second >= 0, net.latency[self.second], 0.0)
         link_bytes = np.zeros((2, problem.tail.size))
-        longest_s, cut_off, factor = 0.0, [], Collision()
+        longest_latency_s, cut_off_pairs, collision_factor = 0.0, [], Collision()
         routing = net.routing(plane)
         rows_at_once = max(1, CELLS // max(1, problem.tail.size))
         if routing == "hashed":  # who collides with whom shows with all together only
             rows_at_once = max(rows_at_once, problem.rows.size)
-        for start in range(0, problem.rows.size if problem.parts.any() else 0, rows_at_once):
-            row_slice = slice(start, start + rows_at_once)
+        for first_row in range(0, problem.rows.size if problem.parts.any() else 0, rows_at_once):
+            row_slice = slice(first_row, first_row + rows_at_once)
             walks = Walks(
                 problem.size, problem.tail, problem.head, problem.rows[row_slice], problem.ends,
                 problem.parts[:, row_slice], self.usable.detour, problem.added,
             )  # fmt: skip
-            row_ends = [
+            unreached = [
                 (row, end_index)
-                for row, end in walks.pairs_without_path(start)
+                for row, end in walks.pairs_without_path(first_row)
                 for end_index in np.flatnonzero(problem.end_of == end)
             ]
-            if self.reach < FAR and (row_ends or walks.most.max() + walks.detour > self.reach):
+            if self.reach < FAR and (unreached or walks.most.max() + walks.detour > self.reach):
                 return None
             is_adaptive = problem.rows.size <= rows_at_once and routing == "adaptive"
-            members = None if routing == "adaptive" else self._group_sizes()
-            used = walks.used
+            group_sizes = None if routing == "adaptive" else self._group_sizes()
+            links = walks.used
             walk_bytes = spread_rates(
-                walks, capacity[used], far_rate, is_adaptive, members, problem.number[used],
-                problem.fan[used],
+                walks, capacity[links], far_rate, is_adaptive, group_sizes, problem.number[links],
+                problem.fan[links],
             )  # fmt: skip
-            link_bytes[:, used] += walk_bytes
+            link_bytes[:, links] += walk_bytes
             if routing == "hashed" and flows != "none":
-                factor = self._collision(walks, group_rates, walk_bytes, flows == "each", far_rate)
-            longest_s = max(longest_s, walks.longest_latency_s(latency_s[problem.first][used]))
-            cut_off += [
+                collision_factor = self._collision(
+                    walks, group_rates, walk_bytes, flows == "each", far_rate
+                )
+            walk_latency_s = walks.longest_latency_s(latency_s[problem.first][links])
+            longest_latency_s = max(longest_latency_s, walk_latency_s)
+            cut_off_pairs += [
                 (int(self.sender[end]), int(self.receiver[row])) if problem.rows_receive
                 else (int(self.sender[row]), int(self.receiver[end]))
-                for row, end in row_ends
+                for row, end in unreached
             ]  # fmt: skip
         link_bytes /= problem.number * self.count[problem.first]
         near_bytes, far_bytes = link_bytes[:, problem.link[self.whole]]
-        return Route(self, far_rate, self.links, near_bytes, far_bytes, longest_s, cut_off, factor)
+        return Route(
+            self, far_rate, self.links, near_bytes, far_bytes, longest_latency_s, cut_off_pairs,
+            collision_factor,
+        )  # fmt: skip
 
     @cached_property
     def problem(self) -> Problem:
@@ -241,20 +250,20 @@ class Quotient:
         is_adaptive = self.usable.net.routing(self.usable.plane) == "adaptive"
         if not (is_adaptive and tail.size > MANY):
             ones, numbers = np.ones(tail.size), np.arange(tail.size)
-            shared = self.size, tail, head, rows, ends, parts, self.added, rows_receive
-            return Problem(*shared, numbers, numbers, ones, ones, np.arange(ends.size))
+            common_fields = self.size, tail, head, rows, ends, parts, self.added, rows_receive
+            return Problem(*common_fields, numbers, numbers, ones, ones, np.arange(ends.size))
         class_of, link_hashes = self._find_classes(tail, head, rows, ends, parts)
         classes = int(class_of.max()) + 1
         keys = mix64((class_of[tail] * classes + class_of[head]).astype(np.uint64)) + link_hashes
-        _, first, link, link_counts = np.unique(
+        _, first_links, class_of_link, link_counts = np.unique(
             keys, return_index=True, return_inverse=True, return_counts=True
         )
-        tail, head = class_of[tail[first]], class_of[head[first]]
+        tail, head = class_of[tail[first_links]], class_of[head[first_links]]
         ends, class_of_end = np.unique(class_of[ends], return_inverse=True)
         parts = np.stack([[np.bincount(class_of_end, rates) for rates in part] for part in parts])
         return Problem(
-            classes, tail, head, class_of[rows], ends, parts, self.added[first], rows_receive,
-            first, link, link_counts.astype(np.float64),
+            classes, tail, head, class_of[rows], ends, parts, self.added[first_links], rows_receive,
+            first_links, class_of_link, link_counts.astype(np.float64),
             link_counts / np.bincount(class_of)[head], class_of_end,
         )  # fmt: skip
 
@@ -288,17 +297,17 @@ class Quotient:
         """Collision factor when each flow uses one of its equal paths. rates: bytes/s of groups of
         links; link_bytes: of the even split, f8[near and far, links]; is_transfer: whether each
         flow is a single transfer; far_rate: share of a link's rate for far bytes."""
-        members = self._group_sizes()
+        group_sizes = self._group_sizes()
         group_order = np.argsort(self.group, kind="stable")
-        rank = np.empty_like(group_order)
+        rank_in_group = np.empty_like(group_order)
         ordered = self.group[group_order]
-        rank[group_order] = np.arange(ordered.size) - np.searchsorted(ordered, ordered)
-        senders = self._single_ends(self.rows, self.enter, self.usable.out, rank)
-        receivers = self._single_ends(self.columns, self.leave, self.usable.into, rank)
+        rank_in_group[group_order] = np.arange(ordered.size) - np.searchsorted(ordered, ordered)
+        senders = self._single_ends(self.rows, self.enter, self.usable.out, rank_in_group)
+        receivers = self._single_ends(self.columns, self.leave, self.usable.into, rank_in_group)
         rows, ends = (receivers, senders) if self.problem.rows_receive else (senders, receivers)
         flows = Flows(rows, ends, is_transfer, self.same_domain, far_rate)
         cables = np.maximum(self.usable.net.cables[self.first[walks.used]], 1)
-        paths = Paths(rates[walks.used], members, cables)
+        paths = Paths(rates[walks.used], group_sizes, cables)
         return collision(walks, paths, flows, link_bytes[0] + link_bytes[1] / far_rate)
 
     def _group_sizes(self) -> INTS:

@@ -28,8 +28,10 @@ class Usable:
         )
         self.is_usable = self.inner.copy()
         may_leave, may_enter = self.passes | (out > 0.0), self.passes | (into > 0.0)
-        for direction, ends in enumerate((out, into)):
-            end_links = net.link_lists[direction].at(np.flatnonzero(~self.passes & (ends > 0.0)))[0]
+        for direction, end_bytes in enumerate((out, into)):
+            end_links = net.link_lists[direction].at(
+                np.flatnonzero(~self.passes & (end_bytes > 0.0))
+            )[0]
             may_carry = may_leave[net.tail[end_links]] & may_enter[net.head[end_links]]
             self.is_usable[end_links] = net.open_links(plane)[end_links] & may_carry
         self.at_ends = np.flatnonzero(self.is_usable & ~self.inner)
@@ -51,30 +53,30 @@ class Usable:
             (tail[comes_from_endpoint], head[comes_from_endpoint]),
             (head[leads_to_endpoint], tail[leads_to_endpoint]),
         )
-        owners = [np.bincount(port, minlength=vertex_count) for _, port in (out_pair, in_pair)]
+        end_counts = [np.bincount(port, minlength=vertex_count) for _, port in (out_pair, in_pair)]
         if (
             not self.at_ends.size
             or (comes_from_endpoint & leads_to_endpoint).any()
-            or np.max(owners) > 1
+            or np.max(end_counts) > 1
         ):
             return None
-        ports = np.flatnonzero(owners[0] + owners[1])
+        ports = np.flatnonzero(end_counts[0] + end_counts[1])
         links_by_way = [self.links(ports, way) for way in (0, 1)]
         inner_links = [links[self.inner[links]] for links in links_by_way]
-        out_link, in_link, sender_of = np.full((3, vertex_count), -1)
+        out_link, in_link, sender_of_port = np.full((3, vertex_count), -1)
         out_link[net.tail[inner_links[0]]], in_link[net.head[inner_links[1]]] = inner_links
-        sender_of[out_pair[1]] = out_pair[0]
+        sender_of_port[out_pair[1]] = out_pair[0]
         out_end, in_end = net.head[out_link[ports]], net.tail[in_link[ports]]
         has_out, has_in = out_link[ports] >= 0, in_link[ports] >= 0
         has_matching_links = (~has_out | ~has_in | (out_end == in_end)) & (
-            has_out | (owners[0][ports] == 0)
+            has_out | (end_counts[0][ports] == 0)
         )
-        has_matching_links &= has_in | (owners[1][ports] == 0)
-        port_senders = sender_of[in_pair[1]]
+        has_matching_links &= has_in | (end_counts[1][ports] == 0)
+        port_senders = sender_of_port[in_pair[1]]
         is_unique = has_out.sum() == inner_links[0].size and has_in.sum() == inner_links[1].size
-        is_separate = not np.isin(net.head[inner_links[0]], ports).any()
-        is_owned = ((port_senders < 0) | (port_senders == in_pair[0])).all()
-        all_fit = is_unique and is_separate and is_owned and has_matching_links.all()
+        no_linked_ports = not np.isin(net.head[inner_links[0]], ports).any()
+        has_same_owner = ((port_senders < 0) | (port_senders == in_pair[0])).all()
+        all_fit = is_unique and no_linked_ports and has_same_owner and has_matching_links.all()
         return (out_link, in_link) if all_fit else None
 
     def link_sets(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
@@ -95,11 +97,11 @@ class Usable:
     def _hops(self, start: INTS, way: int) -> INTS:
         """Fewest hops from `start` to each vertex (way 0), or from each vertex to `start` (way 1);
         the number of all vertices if not reached."""
-        goes_on = self.passes.copy()
-        goes_on[start] = True
+        passes_on = self.passes.copy()
+        passes_on[start] = True
         near_end, far_end = (self.net.tail, self.net.head)[:: 1 - 2 * way]
-        links = np.flatnonzero(self.is_usable & goes_on[near_end])
-        return hops_from(start, near_end[links], far_end[links], goes_on.size)
+        links = np.flatnonzero(self.is_usable & passes_on[near_end])
+        return hops_from(start, near_end[links], far_end[links], passes_on.size)
 
     def _most_hops(self, same_domain: bool | None) -> int:
         """The larger of the hops from the first sender to its farthest receiver and from the

@@ -81,8 +81,8 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
 def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
     """Shares of nominal rates that a chip's UB links reach, by operation; {} if not measured."""
     fact_path = f"chips.{chip}.link_efficiency"
-    names = ("npu_read", "cpu_read", "write") if fact_path in facts else ()
-    return {name: facts.si(fact_path) for name in names}
+    efficiency_names = ("npu_read", "cpu_read", "write") if fact_path in facts else ()
+    return {name: facts.si(fact_path) for name in efficiency_names}
 
 
 def _figures(group: str, recipe_facts: dict[str, Fact], facts: Facts) -> dict[str, float]:
@@ -98,7 +98,7 @@ def as_sold(machine: str, facts: Facts) -> dict[str, Any]:
     """Scenario fields, path -> value, that select this recipe as it is sold, its name included.
     Every field that shapes a machine is set, so that nothing of the previous machine remains."""
     sold_facts = facts.group(f"{FOLDER}.{machine}.sold")
-    schema = Supernode.model_fields
-    by_field = {name: schema[name].default for name in schema if name != "edits"}
-    by_field |= {name: fact.value for name, fact in sold_facts.items()} | {"machine": machine}
-    return {f"supernode.{name}": value for name, value in by_field.items()}
+    model_fields = Supernode.model_fields
+    value_by_field = {name: model_fields[name].default for name in model_fields if name != "edits"}
+    value_by_field |= {name: fact.value for name, fact in sold_facts.items()} | {"machine": machine}
+    return {f"supernode.{name}": value for name, value in value_by_field.items()}

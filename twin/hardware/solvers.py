@@ -32,11 +32,11 @@ def best_mixture(link_loads: list[FLOATS]) -> FLOATS | None:
 def min_cut_source_side(sink: int, tail: INTS, head: INTS, capacity: FLOATS, starts: INTS) -> BOOLS:
     """Whether each vertex is on the source side of a minimum cut, bool[sink + 2], between vertices
     `starts` and `sink`, the highest number. tail, head, capacity: ends and bytes/s of links."""
-    source_of, no_limit = np.full(starts.size, sink + 1), np.full(starts.size, 1 << 30, np.int32)
+    source_tails, no_limit = np.full(starts.size, sink + 1), np.full(starts.size, 1 << 30, np.int32)
     integer_capacity = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
-    link_ends = np.append(tail, source_of), np.append(head, starts)
-    capacities = np.append(integer_capacity, no_limit)
-    graph = csr_array((capacities, link_ends), shape=(sink + 2, sink + 2))
+    link_ends = np.append(tail, source_tails), np.append(head, starts)
+    link_capacities = np.append(integer_capacity, no_limit)
+    graph = csr_array((link_capacities, link_ends), shape=(sink + 2, sink + 2))
     residual = graph - maximum_flow(graph, sink + 1, sink).flow
     residual.eliminate_zeros()
     on_source_side = np.zeros(sink + 2, bool)

@@ -52,12 +52,12 @@ def spread_rates(
         """Bytes on each link: near ones (parts[0]) plus far ones (parts[1]) divided by far_rate."""
         return np.asarray(parts[0] + parts[1] / far_rate)
 
-    one_capacity = capacity / link_count  # of one of the links
-    best_split = walks.split_by_capacity(one_capacity, members, fan_in)
+    single_capacity = capacity / link_count  # of one of the links
+    best_split = walks.split_by_capacity(single_capacity, members, fan_in)
     pair_bytes = weighted_bytes(walks.parts)
     is_sent = (pair_bytes > 0.0) & (walks.hops >= 0)
-    sent_per_s = float(pair_bytes[is_sent].sum())
-    if not adaptive or sent_per_s <= 0.0:
+    sent_bytes_per_s = float(pair_bytes[is_sent].sum())
+    if not adaptive or sent_bytes_per_s <= 0.0:
         return best_split
     splits, loads = [best_split], weighted_bytes(best_split) / capacity
     best_loads, lower_bound, last_price = loads, 0.0, None
@@ -65,7 +65,7 @@ def spread_rates(
     step_count = sum(float(link_count[level.links].sum()) for level in walks.levels)
     many_links, many_steps = link_count.sum() > LARGE, step_count > SLOW
     mix_interval = LARGE_MIX if many_links else MIX
-    log_weight = START * apply_to_distinct(math.log, one_capacity / one_capacity.max())
+    log_weight = START * apply_to_distinct(math.log, single_capacity / single_capacity.max())
     log_weight += apply_to_distinct(math.log, fan_in)
     log_price = SHARPNESS * (loads / loads.max() - 1.0)
 
@@ -90,7 +90,7 @@ def spread_rates(
         byte_price = prices() / capacity
         next_price = byte_price if last_price is None else 2.0 * byte_price - last_price
         last_price, step_scale = byte_price, max(lower_bound, LEAST_BOUND * best_loads.max())
-        log_weight = log_weight - LINK_STEP * next_price * sent_per_s / step_scale
+        log_weight = log_weight - LINK_STEP * next_price * sent_bytes_per_s / step_scale
         splits.append(walks.split_by_weight(log_weight))
         new_loads = weighted_bytes(splits[-1]) / capacity
         log_price = log_price + PRICE_STEP * (2.0 * new_loads - loads) / best_loads.max()
@@ -127,12 +127,12 @@ def _guess_prices(walks: Walks, capacity: FLOATS, loads: FLOATS, round_number: i
     is usually a set of links that all bytes of some pairs cross. So, by turns of `round_number`,
     equal prices per byte are given to the fullest links, or to all links out of or into one vertex.
     loads: seconds that each link is busy. Not for every fifth round (`round_number % 5 == 4`)."""
-    fullest = int(loads.argmax())
+    fullest_link = int(loads.argmax())
     link_choosers = (
-        lambda: loads >= loads[fullest] * (1.0 - 1e-9),
-        lambda: walks.tail == walks.tail[fullest],
-        lambda: walks.head == walks.head[fullest],
-        lambda: loads >= loads[fullest] * 0.97,
+        lambda: loads >= loads[fullest_link] * (1.0 - 1e-9),
+        lambda: walks.tail == walks.tail[fullest_link],
+        lambda: walks.head == walks.head[fullest_link],
+        lambda: loads >= loads[fullest_link] * 0.97,
     )
     prices = link_choosers[round_number % 5]() * capacity
     return np.asarray(prices / prices.sum())

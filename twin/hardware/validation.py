@@ -54,17 +54,17 @@ def unreachable_sentences(net: Network) -> list[str]:
         npu_names = (f"NPU {data['node']}.{data['npu']}" for data in lost_data)
         return list(dict.fromkeys(npu_names))
 
-    off_ub = net.rates_out("ub")[net.dies] <= 0.0
-    off_rdma = port_rates(net, "rdma") <= 0.0
+    is_off_ub = net.rates_out("ub")[net.dies] <= 0.0
+    is_off_rdma = port_rates(net, "rdma") <= 0.0
     cut_off_nodes = _nodes_cut_off(net) if net.spans_nodes else []
-    server_nodes = [f"Node {node}" for node in sorted(nodes_without_dram(net))]
+    nodes_without_server = [f"Node {node}" for node in sorted(nodes_without_dram(net))]
     port_vertices = net.of_kind(net.storage_ports)
     nodes_off_vpc = np.unique(net.node[port_vertices[port_rates(net, "vpc") <= 0.0]]).tolist()
     names_fault_effect = (
-        (npus(off_ub), "has a die without a UB link", "it cannot serve"),
-        (npus(off_rdma), "has a die off the RDMA plane", "it cannot transfer KV there"),
+        (npus(is_off_ub), "has a die without a UB link", "it cannot serve"),
+        (npus(is_off_rdma), "has a die off the RDMA plane", "it cannot transfer KV there"),
         (cut_off_nodes, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips"),
-        (server_nodes, "has no CPU on the UB plane", "its DRAM is lost"),
+        (nodes_without_server, "has no CPU on the UB plane", "its DRAM is lost"),
         ([f"Node {node}" for node in nodes_off_vpc], "is off the VPC plane", "it reads no storage"),
     )
     return [sentence for texts in names_fault_effect for sentence in _sentences_on(*texts)]
@@ -73,11 +73,11 @@ def unreachable_sentences(net: Network) -> list[str]:
 def _nodes_cut_off(net: Network) -> list[str]:
     """Names of nodes whose dies UB does not join with most nodes of their UB plane."""
     node_of_die, domain = net.node[net.dies], net.domain[net.dies]
-    parts_of_plane, cut_off = list(net.linked_parts("ub")), set[int]()
+    parts_of_plane, cut_off_nodes = list(net.linked_parts("ub")), set[int]()
     for domain_id in np.unique(domain).tolist():
         nodes = [set(node_of_die[part & (domain == domain_id)].tolist()) for part in parts_of_plane]
-        cut_off |= set().union(*nodes) - max(nodes, key=len, default=set())
-    return [f"Node {node}" for node in sorted(cut_off)]
+        cut_off_nodes |= set().union(*nodes) - max(nodes, key=len, default=set())
+    return [f"Node {node}" for node in sorted(cut_off_nodes)]
 
 
 def _sentences_on(names: Sequence[str], fault: str, effect: str) -> list[str]:

@@ -68,8 +68,8 @@ class Walks:
         self.parts = parts.transpose(0, 2, 1)  # f8[parts, ends, rows]
         self.wanted = self.parts.sum(axis=0) > 0.0
         by_head = np.argsort(head, kind="stable")
-        edit_of = np.zeros_like(by_head) if added is None else added[by_head]
-        reached_by_hops = self._reached_by_hops(tail[by_head], head[by_head], edit_of)
+        edit_of_link = np.zeros_like(by_head) if added is None else added[by_head]
+        reached_by_hops = self._reached_by_hops(tail[by_head], head[by_head], edit_of_link)
         self.levels, self.used = self._levels_used(by_head, tail, head, reached_by_hops)
         self.tail, self.head = tail[self.used], head[self.used]
 
@@ -115,7 +115,7 @@ class Walks:
         at a receiver, and the links of these steps. order: links sorted by head; reach: by number
         of hops, the vertices that each row reaches, bool[vertices, rows]."""
         row_count = self.rows.size
-        steps = []
+        steps_by_hops = []
         is_needed = np.zeros_like(reach[0])
         tail_in_order, head_in_order = tail[order], head[order]
         for hops in range(len(reach) - 1, 0, -1):
@@ -131,29 +131,29 @@ class Walks:
             heads, tails = head_in_order[live_links], tail_in_order[live_links]
             is_walked = is_needed.T.take(heads, axis=1) & reach[hops - 1].T.take(tails, axis=1)
             # States are numbered by row, so steps are in the order of their states.
-            row_index, live = np.divmod(np.flatnonzero(is_walked), max(live_links.size, 1))
+            row_index, link_at = np.divmod(np.flatnonzero(is_walked), max(live_links.size, 1))
             first_state = row_index * self.size
-            step_tails, step_heads = first_state + tails[live], first_state + heads[live]
-            steps.append((order[live_links[live]], step_tails, step_heads, end, row))
+            step_tails, step_heads = first_state + tails[link_at], first_state + heads[link_at]
+            steps_by_hops.append((order[live_links[link_at]], step_tails, step_heads, end, row))
             is_needed = np.zeros_like(is_needed)
             # Walks go back from the ends: what leads nowhere drops out.
-            is_needed[tails[live], row_index] = True
-        links_used = numbers_in(tail.size, *(links for links, *_ in steps))
-        position_of = np.zeros_like(tail)
-        position_of[links_used] = np.arange(links_used.size)
+            is_needed[tails[link_at], row_index] = True
+        links_used = numbers_in(tail.size, *(links for links, *_ in steps_by_hops))
+        position_of_link = np.zeros_like(tail)
+        position_of_link[links_used] = np.arange(links_used.size)
         levels = []
         last_states = np.arange(row_count) * self.size + self.rows
-        state_of = np.zeros(self.size * row_count, np.int64)  # index in `last_states`
-        for links, step_tails, step_heads, end, row in reversed(steps):
+        index_of_state = np.zeros(self.size * row_count, np.int64)  # index in `last_states`
+        for links, step_tails, step_heads, end, row in reversed(steps_by_hops):
             head_start = _run_starts(step_heads)
             states = step_heads[head_start]
-            state_of[last_states] = np.arange(last_states.size)
-            tail_index = state_of[step_tails]
+            index_of_state[last_states] = np.arange(last_states.size)
+            tail_index = index_of_state[step_tails]
             by_tail = np.argsort(tail_index, kind="stable")
             tail_start = _run_starts(tail_index[by_tail])
             levels.append(
                 _Level(
-                    position_of[links], tail_index, np.repeat(
+                    position_of_link[links], tail_index, np.repeat(
                         np.arange(states.size), np.diff(np.append(head_start, step_heads.size))
                     ),
                     head_start, by_tail, tail_index[by_tail][tail_start], tail_start,
@@ -168,12 +168,12 @@ class Walks:
         instances at equivalent places. capacity: bytes/s of links, of which bytes between nodes
         reach the share far_rate."""
         sha1 = hashlib.sha1(f"{far_rate} {self.detour}".encode(), usedforsecurity=False)
-        position_of = np.zeros(self.size, np.int64)
+        position_of_vertex = np.zeros(self.size, np.int64)
         vertices = numbers_in(self.size, self.tail, self.head)
-        position_of[vertices] = np.arange(vertices.size)
+        position_of_vertex[vertices] = np.arange(vertices.size)
         # All walks follow from these.
-        ends = position_of[np.concatenate([self.tail, self.head, self.rows, self.ends])]
-        for array in (capacity, ends, self.hops, self.most, self.parts):
+        positions = position_of_vertex[np.concatenate([self.tail, self.head, self.rows, self.ends])]
+        for array in (capacity, positions, self.hops, self.most, self.parts):
             sha1.update(np.ascontiguousarray(array).data)
         return sha1.digest()
 
@@ -240,14 +240,16 @@ class Walks:
         for part_index, part_bytes in enumerate(self.parts):
             if not part_bytes.any() or not self.levels:
                 continue
-            bytes_at = np.zeros(self.levels[-1].head_start.size)
+            state_bytes = np.zeros(self.levels[-1].head_start.size)
             for hops, level in reversed(list(enumerate(self.levels, 1))):
-                bytes_at[level.state] += part_bytes[level.end, level.row] * arriving[hops - 1]
-                step_bytes = step_shares[hops - 1] * bytes_at[level.head]
+                state_bytes[level.state] += part_bytes[level.end, level.row] * arriving[hops - 1]
+                step_bytes = step_shares[hops - 1] * state_bytes[level.head]
                 link_bytes[part_index] += np.bincount(level.links, step_bytes, self.tail.size)
-                states = self.levels[hops - 2].head_start.size if hops > 1 else self.rows.size
-                bytes_at = np.zeros(states)
-                bytes_at[level.tails] = np.add.reduceat(step_bytes[level.by_tail], level.tail_start)
+                state_count = self.levels[hops - 2].head_start.size if hops > 1 else self.rows.size
+                state_bytes = np.zeros(state_count)
+                state_bytes[level.tails] = np.add.reduceat(
+                    step_bytes[level.by_tail], level.tail_start
+                )
         return link_bytes
 
     def _arrival_shares(self, state_weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
@@ -259,39 +261,41 @@ class Walks:
         fractions = np.zeros((length_count, *self.hops.shape))  # walks of `hops` + 0, 1, ... hops
         powers = np.zeros(fractions.shape, np.int32)
         for hops, level in enumerate(self.levels, 1):
-            index = hops - self.hops[level.end, level.row], level.end, level.row
+            walk_index = hops - self.hops[level.end, level.row], level.end, level.row
             fraction, power = state_weights[hops - 1]
-            fractions[index], powers[index] = fraction[level.state], power[level.state]
+            fractions[walk_index], powers[walk_index] = fraction[level.state], power[level.state]
         top_log2 = np.where(fractions > 0.0, powers, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
         by_detour = np.ldexp(fractions[1:], powers[1:] - top_log2)
         longer_sum = by_detour.sum(axis=0)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             longer_ratio = np.ldexp(longer_sum / fractions[0], top_log2 - powers[0])
             shortest_share = np.where(self.hops > 0, 1.0 / (1.0 + longer_ratio), 0.0)
-            share = np.stack([shortest_share, *(1.0 - shortest_share) * (by_detour / longer_sum)])
+            shares = np.stack([shortest_share, *(1.0 - shortest_share) * (by_detour / longer_sum)])
         return [
-            share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in enumerate(self.levels, 1)
+            shares[h - self.hops[v.end, v.row], v.end, v.row] for h, v in enumerate(self.levels, 1)
         ]
 
     def least_costs(self, price: FLOATS) -> FLOATS:
         """Least sum of link prices over the paths of each pair, f8[ends, rows]; inf: no path."""
-        costs = np.zeros(self.rows.size)
+        state_costs = np.zeros(self.rows.size)
         pair_costs = np.full(self.hops.shape, np.inf)
         for level in self.levels:
-            costs = np.minimum.reduceat(costs[level.tail] + price[level.links], level.head_start)
-            end_rows = level.end, level.row
-            pair_costs[end_rows] = np.minimum(pair_costs[end_rows], costs[level.state])
+            state_costs = np.minimum.reduceat(
+                state_costs[level.tail] + price[level.links], level.head_start
+            )
+            end_and_row = level.end, level.row
+            pair_costs[end_and_row] = np.minimum(pair_costs[end_and_row], state_costs[level.state])
         return pair_costs
 
     def longest_latency_s(self, link_s: FLOATS) -> float:
         """Largest sum of link latencies link_s (s) over the paths of any pair, without detours."""
-        state_s = np.zeros(self.rows.size)
+        latency_s = np.zeros(self.rows.size)
         longest_s = 0.0
         for hops, level in enumerate(self.levels, 1):
-            step_s = state_s[level.tail] + link_s[level.links]
-            state_s = np.maximum.reduceat(step_s, level.head_start)
+            step_latency_s = latency_s[level.tail] + link_s[level.links]
+            latency_s = np.maximum.reduceat(step_latency_s, level.head_start)
             is_no_detour = self.most[level.end, level.row] >= hops
-            longest_s = max(longest_s, float(state_s[level.state[is_no_detour]].max(initial=0.0)))
+            longest_s = max(longest_s, float(latency_s[level.state[is_no_detour]].max(initial=0.0)))
         return longest_s
 
 
@@ -327,8 +331,10 @@ def _one_hop_on(is_here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
     """Whether a link leads to each vertex from a vertex where `is_here` is true, bool[vertices,
     rows]. tail, head: vertices of each link, by ascending head."""
     is_reached = np.zeros_like(is_here)
-    live = np.flatnonzero(np.any(is_here, axis=1)[tail])
-    if live.size:
-        starts = _run_starts(head[live])
-        is_reached[head[live][starts]] = np.logical_or.reduceat(is_here[tail[live]], starts, axis=0)
+    live_links = np.flatnonzero(np.any(is_here, axis=1)[tail])
+    if live_links.size:
+        run_starts = _run_starts(head[live_links])
+        is_reached[head[live_links][run_starts]] = np.logical_or.reduceat(
+            is_here[tail[live_links]], run_starts, axis=0
+        )
     return is_reached

@@ -107,10 +107,10 @@ def settings_from(words: Sequence[str]) -> dict[str, Any]:
     {'deployment.prefill.instances': 4, 'router.policy': 'round_robin'}
     """
     settings: dict[str, Any] = {}
-    for word in words:
-        path, equals, value = word.partition("=")
-        if not equals or not path.strip():
-            raise SpecError(f"a setting is written field=value, not {quoted(word)}")
+    for setting_text in words:
+        path, equals_sign, value = setting_text.partition("=")
+        if not equals_sign or not path.strip():
+            raise SpecError(f"a setting is written field=value, not {quoted(setting_text)}")
         value_text = value.strip()
         try:
             value_table = toml_table(f"value = {value_text}", "a setting", SpecError)
@@ -163,24 +163,26 @@ def scheduler_defaults(s: Scenario, facts: Facts) -> dict[str, Any]:
     bounds."""
     changes: dict[str, Any] = {}
     for role, pool in pools_by_role(s).items():
-        scheduler_figures, layout = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
-        instance_dies = layout.npus * load_chip(facts, pool.chip).dies_per_npu
-        is_one_batch = role == "prefill" and layout.attention == "sp_tp_sp"  # one over all dies
-        rank_dies = layout.tp_dies * pool.prompt_ranks
-        rank_dies *= layout.pp_stages * (layout.cp_dies if role == "prefill" else 1)
+        scheduler_figures, section = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
+        instance_dies = section.npus * load_chip(facts, pool.chip).dies_per_npu
+        is_one_batch = role == "prefill" and section.attention == "sp_tp_sp"  # one over all dies
+        rank_dies = section.tp_dies * pool.prompt_ranks
+        rank_dies *= section.pp_stages * (section.cp_dies if role == "prefill" else 1)
         rank_count = 1 if is_one_batch else instance_dies // rank_dies
         if budget_tokens := scheduler_figures.get("token_budget"):
-            budgets = 1 if scheduler_figures.get("budget_of") == "instance" else rank_count
-            tokens_per_npu = budget_tokens * budgets // layout.npus
+            budget_count = 1 if scheduler_figures.get("budget_of") == "instance" else rank_count
+            tokens_per_npu = budget_tokens * budget_count // section.npus
             if role == "colocated":  # the budget is that of one of the passes of an iteration
-                tokens_per_npu *= layout.pp_stages
+                tokens_per_npu *= section.pp_stages
                 changes["deployment.colocated.chunk_tokens_per_npu"] = tokens_per_npu
             elif role == "prefill":
                 changes["deployment.prefill.tokens_per_npu"] = tokens_per_npu
-                changes["deployment.prefill.chunk_tokens"] = budget_tokens * budgets // rank_count
+                changes["deployment.prefill.chunk_tokens"] = (
+                    budget_tokens * budget_count // rank_count
+                )
         if role != "prefill":
             if sequences := scheduler_figures.get("sequences"):
-                changes["deployment.decode.batch_per_npu"] = sequences * rank_count // layout.npus
+                changes["deployment.decode.batch_per_npu"] = sequences * rank_count // section.npus
             if "swap_gb" in scheduler_figures:
                 changes["deployment.decode.swap_gb_per_die"] = float(scheduler_figures["swap_gb"])
             if rank_choice := scheduler_figures.get("rank_choice"):
@@ -198,8 +200,8 @@ def _scheduler_figures(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
     """Figures of a stack's scheduler by name (token_budget, sequences, ...), for a pool's chip."""
     figures = {name: fact.value for name, fact in stack_facts(facts, stack, "schedulers").items()}
     if "large_device" in figures:
-        least_hbm_bytes = figures["large_device"] * 2**30
-        figures["large"] = load_chip(facts, pool.chip).hbm_bytes_per_die >= least_hbm_bytes
+        large_hbm_bytes = figures["large_device"] * 2**30
+        figures["large"] = load_chip(facts, pool.chip).hbm_bytes_per_die >= large_hbm_bytes
     return figures | {
         name: figures[f"large_{name}"]
         for name in LARGE if figures.get("large") and f"large_{name}" in figures

@@ -20,10 +20,10 @@ Decide = Callable[[dict[str, Any]], Mapping[str, int]]
 
 def controller_digests() -> dict[str, str]:
     """SHA-256 of every controller file in TWIN_CONTROLLERS, by name. Raises ControllerError."""
-    folder = os.environ.get(VARIABLE)
-    if not folder:
+    controllers_folder = os.environ.get(VARIABLE)
+    if not controllers_folder:
         return {}
-    files = sorted(Path(folder).glob("*.py"))
+    files = sorted(Path(controllers_folder).glob("*.py"))
     return {path.stem: hashlib.sha256(_read_source(path)).hexdigest() for path in files}
 
 

@@ -76,21 +76,21 @@ def open_atomic(path: Path) -> Iterator[IO[bytes]]:
         raise NotWritten(f"{printable(str(path))} cannot be written: no file is called so")
     path = path.resolve()  # a link goes on pointing at the file
     # A pipe or a terminal has its name already, and keeps it.
-    is_regular = path.is_file() or not path.exists()
-    draft_path = path.with_name(f".{path.name}.part") if is_regular else path
+    is_regular_file = path.is_file() or not path.exists()
+    draft_path = path.with_name(f".{path.name}.part") if is_regular_file else path
     try:
         with draft_path.open("wb") as file:
             yield file
-            if is_regular:
+            if is_regular_file:
                 file.flush()
                 os.fsync(file.fileno())
-        if is_regular:
+        if is_regular_file:
             draft_path.replace(path)
     except OSError as cause:
         reason = cause.strerror or cause
         raise NotWritten(f"{printable(str(path))} cannot be written: {reason}") from None
     finally:
-        if is_regular:
+        if is_regular_file:
             with suppress(OSError):
                 draft_path.unlink(missing_ok=True)
 

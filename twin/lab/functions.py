@@ -100,7 +100,9 @@ def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]]) -> pl.DataFrame
     axes = [Axis(path, tuple(values)) for path, values in over.items() if label_of(path)]
     facts, point_rows = load_facts(), []
     for point in points(scenario, axes):
-        point_row: dict[str, Any] = {a.path: v for a, v in zip(axes, point.values, strict=True)}
+        point_row: dict[str, Any] = {
+            axis.path: axis_value for axis, axis_value in zip(axes, point.values, strict=True)
+        }
         point_row |= {"slo_kept": None, "why": point.refusal}
         if point.scenario is not None:
             try:

@@ -65,8 +65,8 @@ def _split_trace(trace: TraceTable) -> Parts:
     request_columns = {COUNT: np.diff(field_values.pop(OFFSET)).astype(np.int32)}
     segment_columns = {name: field_values.pop(name) for name in SEGMENTS}
     name, format_name = field_values.pop("name"), field_values.pop("format")
-    request_columns |= {k: v for k, v in field_values.items() if isinstance(v, np.ndarray)}
-    attributes = {k: v for k, v in field_values.items() if k not in request_columns}
+    request_columns |= {name: v for name, v in field_values.items() if isinstance(v, np.ndarray)}
+    attributes = {name: v for name, v in field_values.items() if name not in request_columns}
     tables = {"requests": pl.DataFrame(request_columns), "segments": pl.DataFrame(segment_columns)}
     return Parts(name, format_name, attributes, tables)
 
@@ -74,7 +74,9 @@ def _split_trace(trace: TraceTable) -> Parts:
 def _join_trace(parts: Parts) -> TraceTable:
     """The trace joined from its parts."""
     frames = (parts.tables["requests"], parts.tables["segments"])
-    columns: dict[str, Any] = {c.name: c.to_numpy() for frame in frames for c in frame}
+    columns: dict[str, Any] = {
+        column.name: column.to_numpy() for frame in frames for column in frame
+    }
     columns[OFFSET] = np.concatenate(([0], np.cumsum(columns.pop(COUNT), dtype=np.int64)))
     attributes = {name: tuple(v) if isinstance(v, list) else v for name, v in parts.about.items()}
     return TraceTable(name=parts.name, format=parts.format, **(columns | attributes))

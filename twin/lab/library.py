@@ -57,14 +57,14 @@ def facts_environment() -> dict[str, str]:
 def _facts_of(folder: Path, calibration: str) -> Facts:
     """Facts of a folder with the constants of a calibration file ('': none); cached."""
     tables: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*.toml")):
-        *parents, stem = path.relative_to(folder).with_suffix("").parts
-        if NOT_FACTS & {stem, *parents}:
+    for fact_path in sorted(folder.rglob("*.toml")):
+        *folder_names, file_stem = fact_path.relative_to(folder).with_suffix("").parts
+        if NOT_FACTS & {file_stem, *folder_names}:
             continue
         parent_table = tables
-        for folder_name in parents:
+        for folder_name in folder_names:
             parent_table = parent_table.setdefault(folder_name, {})
-        parent_table[stem] = _fact_table(path, str(path))
+        parent_table[file_stem] = _fact_table(fact_path, str(fact_path))
     if calibration:
         tables["calibration"] = _with_private_constants(Path(calibration), tables["calibration"])
     return facts_from_tables(tables)
@@ -89,13 +89,13 @@ def _with_private_constants(path: Path, fitted: dict[str, Any]) -> dict[str, Any
         raise FactError(f"{CALIBRATION_VARIABLE}: {error}") from None
     for name, constant in private_table.items():
         if name not in fitted:
-            problem = f"{subject}: {printable(name)} is no constant"
-            raise FactError(f"{problem}: take some of {', '.join(fitted)}")
+            problem_text = f"{subject}: {printable(name)} is no constant"
+            raise FactError(f"{problem_text}: take some of {', '.join(fitted)}")
         lowest, highest, unit = (fitted[name][key] for key in ("low", "high", "unit"))
-        number = constant.get("value") if isinstance(constant, dict) else None
-        if isinstance(number, bool) or not isinstance(number, int | float):
+        constant_value = constant.get("value") if isinstance(constant, dict) else None
+        if isinstance(constant_value, bool) or not isinstance(constant_value, int | float):
             raise FactError(f"{subject}: {name} has no value that is a number")
-        if not lowest <= number <= highest or constant.get("unit") != unit:
+        if not lowest <= constant_value <= highest or constant.get("unit") != unit:
             raise FactError(f"{subject}: {name} must be {lowest:g} to {highest:g} in unit {unit!r}")
     return fitted | private_table
 
@@ -122,9 +122,9 @@ def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
     """The scenario of a TOML text of at most 256 KiB; name: in errors, which are SpecErrors."""
     toml_text = decode_text(data, name, SCENARIO_BYTES_MAX, SpecError, "scenario")
     name = printable(name)
-    table = toml_table(toml_text, name, SpecError)  # names the file itself
+    scenario_table = toml_table(toml_text, name, SpecError)  # names the file itself
     try:
-        return parse_scenario(table)
+        return parse_scenario(scenario_table)
     except SpecError as error:
         raise SpecError(f"{name}: {error}") from None
 

@@ -23,9 +23,9 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
         name = name or source.name
         source = read_bytes(source, LONGEST, HardwareError)
     name = printable(name or "machine")
-    text = decode_text(source, name, LONGEST, HardwareError, "machine")
+    machine_text = decode_text(source, name, LONGEST, HardwareError, "machine")
     try:
-        return machine_of(text, name)
+        return machine_of(machine_text, name)
     except FabricFileError as error:
         raise error.named(name) from None
 
@@ -40,18 +40,18 @@ def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
         raise SpecError(f"{numbered(npus, 'NPU')} cannot hold {len(pools_used)} pools")
     changes: dict[str, Any] = {"deployment.placement": "packed"}
     for role, count, old_npus in pools_used:
-        is_last = role == pools_used[-1][0]
+        is_last_pool = role == pools_used[-1][0]
         scaled_npus = round(npus * count * old_npus / npus_now)
-        pool_npus = npus_left if is_last else max(1, min(npus_left - 1, scaled_npus))
+        pool_npus = npus_left if is_last_pool else max(1, min(npus_left - 1, scaled_npus))
         instances = min(count, pool_npus) if role == "decode" else max(1, pool_npus // old_npus)
         pool_path = f"deployment.{role}"
         npus_each = pool_npus // instances if role == "decode" else min(old_npus, pool_npus)
         sizes = {f"{pool_path}.instances": instances, f"{pool_path}.npus_per_instance": npus_each}
         if role == "decode" and (expert_npus := scenario.deployment.decode.expert_npus):
             sizes[f"{pool_path}.expert_npus"] = max(1, round(expert_npus / old_npus * npus_each))
-        for path, value in sizes.items():
+        for path, setting in sizes.items():
             field = field_info(path)
-            changes[path] = min(value, field.high) if field and field.high else value
+            changes[path] = min(setting, field.high) if field and field.high else setting
         npus_left -= changes[f"{pool_path}.instances"] * changes[f"{pool_path}.npus_per_instance"]
     return with_overrides(scenario, changes)
 
@@ -67,11 +67,15 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
     for a stored machine if it has as many dies per NPU. Raises HardwareError."""
     if name in recipe_names(facts):
         fields_as_sold = as_sold(name, facts)
-        return Supernode.model_validate({k.partition(".")[2]: v for k, v in fields_as_sold.items()})
+        return Supernode.model_validate(
+            {path.partition(".")[2]: value for path, value in fields_as_sold.items()}
+        )
     rows = store.machines.search().rows if store else []
-    matching = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
-    if store and len(matching) == 1:
-        machine = store.machines.load(matching[0].digest)
+    matching_rows = [
+        row for row in rows if name == row.name or (len(name) >= 8 and row.digest.startswith(name))
+    ]
+    if store and len(matching_rows) == 1:
+        machine = store.machines.load(matching_rows[0].digest)
         chip = fitting_chip(machine, facts, chip or Supernode().chip)
         return Supernode(machine=machine.digest, chip=chip)
     raise HardwareError(

@@ -84,7 +84,7 @@ def interim_answer(finish: Finish) -> dict[str, Any]:
 def ledger_rows(search: Search) -> list[dict[str, Any]]:
     """A row for each deployment: settings, rates by formula, status, reason, rank, runs."""
     candidate_rows = []
-    ranks = {tested.candidate.settings: i for i, tested in enumerate(search.ranking(), 1)}
+    ranks = {tested.candidate.settings: rank for rank, tested in enumerate(search.ranking(), 1)}
     for candidate in search.space.candidates[:LEDGER_MOST]:
         status, reason = status_of(search, candidate)
         tested = search.tested.get(candidate.settings)
@@ -94,7 +94,7 @@ def ledger_rows(search: Search) -> list[dict[str, Any]]:
             "expected_req_per_s": candidate.price.expected, "limit": candidate.price.limit,
             "rank": ranks.get(candidate.settings), "own": search.space.is_own(candidate),
             "simulated": [
-                {"req_per_s": rate_per_s, **{name: trial.get(name) for name in (
+                {"req_per_s": rate_per_s, **{figure: trial.get(figure) for figure in (
                     "share", "tokens_per_s_per_npu", "tpot_s_mean", "ttft_s_p99", "seed",
                     "scenario", "digest")}}
                 for rate_per_s, trial in (tested.trials if tested else ())
@@ -148,8 +148,8 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
 def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
     """Text that explains the sign '=' in a ranking: how well a ratio of scores is known."""
     percents = sorted({round(100 * ratio) for row in rows if (ratio := row["ratio_known_within"])})
-    least_and_most = dict.fromkeys(percents[:1] + percents[-1:])
-    band_text = " to ".join(f"±{percent} %" for percent in least_and_most) or "nothing"
+    end_percents = dict.fromkeys(percents[:1] + percents[-1:])
+    band_text = " to ".join(f"±{percent} %" for percent in end_percents) or "nothing"
     return f"=: equal to the first within what is known of such a ratio ({band_text})"
 
 
@@ -181,14 +181,18 @@ def _margins(search: Search, finalist: Finalist) -> dict[str, Any]:
 def next_step_text(search: Search, best: Candidate) -> str:
     """Sentence on the one setting of `best` whose change gives clearly more load by formula for the
     fewest additional NPUs; '' if there is none."""
-    steps = []
+    next_steps = []
     for candidate in search.space.open_candidates:
-        changed_paths = [path for path, v in candidate.settings if best.changes.get(path) != v]
+        changed_paths = [
+            path for path, value in candidate.settings if best.changes.get(path) != value
+        ]
         if len(changed_paths) == 1 and candidate.price.expected >= NEXT_GAIN * best.price.expected:
-            steps.append((candidate.npus - best.npus, candidate, changed_paths[0]))
-    if not steps:
+            next_steps.append((candidate.npus - best.npus, candidate, changed_paths[0]))
+    if not next_steps:
         return ""
-    extra_npus, candidate, path = min(steps, key=lambda step: (step[0], -step[1].price.expected))
+    extra_npus, candidate, path = min(
+        next_steps, key=lambda step: (step[0], -step[1].price.expected)
+    )
     field = fields()[path]
     gain_percent = 100 * (candidate.price.expected / best.price.expected - 1.0)
     npu_text = numbered(extra_npus, "more NPU") if extra_npus > 0 else "no more NPUs"
@@ -252,14 +256,16 @@ def brief_text(settings: Mapping[str, Any]) -> str:
             count_text = numbered(count, f"{role} instance")  # its size does not vary
             pool_texts.append(f"{count} x {instance_npus} {role}" if instance_npus else count_text)
     short_names = {BATCH: "batch", DRAFTS: "MTP"}
-    texts = [f"{label} {settings[path]}" for path, label in short_names.items() if path in settings]
+    setting_texts = [
+        f"{label} {settings[path]}" for path, label in short_names.items() if path in settings
+    ]
     shown_paths = {MODE, *COUNTED.values(), *SIZED.values(), *short_names}
     varied_paths = {path for choice in CHOICES.values() for path in (*choice.values, *choice.along)}
     for path, value in settings.items():
         field = field_info(path)
         if field is not None and path in varied_paths - shown_paths:
-            texts.append(f"{field.label} {choice_label(path, value)}")
-    return ", ".join(filter(None, [" + ".join(pool_texts), *texts]))
+            setting_texts.append(f"{field.label} {choice_label(path, value)}")
+    return ", ".join(filter(None, [" + ".join(pool_texts), *setting_texts]))
 
 
 def limit_name(limit: str) -> str:
@@ -296,24 +302,26 @@ def limit_text(value: Any) -> str:
 def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
     """Sentences for people on a plan's answer (the object of `answer_of`)."""
     counts = answer["counts"]
-    lines = [f"{numbered(sum(counts.values()) - counts['simulations'], 'deployment')} priced, "
+    sentences = [f"{numbered(sum(counts.values()) - counts['simulations'], 'deployment')} priced, "
             f"{numbered(counts['simulations'], 'simulation')}."]  # fmt: skip
     if answer["ranked"]:
         best_row = answer["ranked"][0]
-        lines.insert(0, f"{brief_text(best_row['settings'])}: {numbered(best_row['npus'], 'NPU')}.")
-        lines += _headroom_sentence(answer.get("goal", ""), best_row["margins"])
+        sentences.insert(
+            0, f"{brief_text(best_row['settings'])}: {numbered(best_row['npus'], 'NPU')}."
+        )
+        sentences += _headroom_sentence(answer.get("goal", ""), best_row["margins"])
         if best_row["next_step"]:
-            lines.append(f"Next step for more load: {best_row['next_step']}")
-        lines.append(answer["gap_sentence"])
+            sentences.append(f"Next step for more load: {best_row['next_step']}")
+        sentences.append(answer["gap_sentence"])
     else:
-        lines.insert(0, "Nothing fits within the limits.")
-        lines += [
-            f"{limit_name(row['limit'])}: {limit_text(row['to'])} in place of "
-            f"{limit_text(row['from'])} makes {brief_text(row['settings'])} "
-            f"({numbered(row['npus'], 'NPU')}) fit, in runs of {row['run_s']:g} s."
-            for row in answer["relaxations"]
+        sentences.insert(0, "Nothing fits within the limits.")
+        sentences += [
+            f"{limit_name(relaxation['limit'])}: {limit_text(relaxation['to'])} in place of "
+            f"{limit_text(relaxation['from'])} makes {brief_text(relaxation['settings'])} "
+            f"({numbered(relaxation['npus'], 'NPU')}) fit, in runs of {relaxation['run_s']:g} s."
+            for relaxation in answer["relaxations"]
         ]
-    return [*lines, *answer["notes"]]
+    return [*sentences, *answer["notes"]]
 
 
 def _headroom_sentence(goal: str, margins: Mapping[str, Any]) -> list[str]:

@@ -142,8 +142,8 @@ class Space:
         paths = MODE, *_mode_values(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode))
         present_settings = {path: value_of(base, path) for path in paths}
         for path in _mode_values(dict.fromkeys(freed_paths(self.plan), []), mode):
-            if (value := value_of(self.plan.scenario, path)) != value_of(base, path):
-                present_settings[path] = value
+            if (plan_value := value_of(self.plan.scenario, path)) != value_of(base, path):
+                present_settings[path] = plan_value
         candidates += self._new_candidate(present_settings)
         goal = self.plan.goal
         candidates.sort(key=lambda c: (
@@ -158,13 +158,15 @@ class Space:
         kind = dict(c.kind)
         values_by_path = varied_values(self.base, choice_keys, self.machine)
         if self.prices.offered is None and BATCH in kind:  # the batch is the load: finer steps
-            values_by_path[BATCH] = [batch for step in FINER if (batch := kind[BATCH] + step) > 0]
+            values_by_path[BATCH] = [
+                batch for batch_step in FINER if (batch := kind[BATCH] + batch_step) > 0
+            ]
         if kind.get(DRAFTS, 0) >= DRAFTS_CROSSED:
             values_by_path[DRAFTS] = next_values(DRAFTS, kind[DRAFTS])
-        for path, options in _mode_values(values_by_path, kind[MODE]).items():
-            for value in options:
-                for tied_settings in self._tied_settings(path, value, kind):
-                    changed_settings = kind | {path: value} | tied_settings
+        for path, new_values in _mode_values(values_by_path, kind[MODE]).items():
+            for new_value in new_values:
+                for tied_settings in self._tied_settings(path, new_value, kind):
+                    changed_settings = kind | {path: new_value} | tied_settings
                     if changed_settings.get(OFFLOAD):
                         self.candidates += self._with_offload(changed_settings, c)
                     else:
@@ -177,8 +179,10 @@ class Space:
             p: kind.get(p, value_of(self.base, p)) for p in (path, *ALONG.get(path, ()))
         }
         if value != present_values[path]:
-            value_lists = (ALONG.get(path, {}) if value else {}).items()
-            yield from products({p: values(self.base, self.machine) for p, values in value_lists})
+            value_functions = (ALONG.get(path, {}) if value else {}).items()
+            yield from products(
+                {p: values_of(self.base, self.machine) for p, values_of in value_functions}
+            )
         elif value and path in ALONG:
             yield from products({p: next_values(p, present_values[p]) for p in ALONG[path]})
 
@@ -191,10 +195,10 @@ class Space:
         if settings_key in self._known:
             return []
         self._known.add(settings_key)
-        npus, npus_max, prices = (npus_taken(self.base, settings), self.machine.npus, self.prices)
+        npus, most_npus, prices = (npus_taken(self.base, settings), self.machine.npus, self.prices)
         price, rate = Price(0.0, 0.0, "", 0.0), prices.rate
-        if npus > npus_max:
-            reason = f"needs {numbered(npus, 'NPU')}, and {npus_max:,} may be taken"
+        if npus > most_npus:
+            reason = f"needs {numbered(npus, 'NPU')}, and {most_npus:,} may be taken"
         elif not (reason := chip_shortage(self.base, settings)):
             price = prices.price(settings, pools)
             reason = price.refused
@@ -225,15 +229,15 @@ class Space:
             return self._new_candidate(one_of_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
-        rate_of_one = {  # requests/s of one instance, by role
+        instance_rates = {  # requests/s of one instance, by role
             pool: pools[pool][0].rates[0] if pool == "prefill"
             else pools[pool][0].largest_rate_point(batch, prices.tpot_s)[0]
             for pool in roles
         }  # fmt: skip
-        for count in _counts_with(load / rate_of_one[role]):
+        for count in _counts_with(load / instance_rates[role]):
             if count * npus_of[role] > machine.npus - sum(npus_of[pool] for pool in other_roles):
                 break
-            rate_per_s = count * rate_of_one[role]
+            rate_per_s = count * instance_rates[role]
             curve, each_per_s = pools[role][0], load / count
             if math.isfinite(curve.batches[-1]) and math.isfinite(each_per_s):  # prefill has none
                 mean_requests = curve.requests_at(each_per_s) * npus_of[role]
@@ -246,7 +250,7 @@ class Space:
                 continue
             choices: list[Settings] = [{COUNTED[role]: count}]
             for pool in other_roles:
-                needed_count = min(rate_per_s, load) / rate_of_one[pool]
+                needed_count = min(rate_per_s, load) / instance_rates[pool]
                 lowest, highest = MATCHED[0] * needed_count, MATCHED[1] * needed_count
                 near_counts = [c for c in _counts_with(needed_count) if lowest <= c <= highest]
                 near_counts = near_counts or [min(COUNTS, key=lambda n: abs(n - needed_count))]
@@ -262,9 +266,12 @@ class Space:
         prefills, decodes = (
             pool_size(self.base, c.changes, role)[0] for role in ("prefill", "decode")
         )
-        added = 1 if "instances" in self.plan.vary else 0
-        candidates, tried_counts = [], ((prefills, prefills + added), (decodes, decodes - added))
-        for prefills, decodes in product(*tried_counts):
+        count_step = 1 if "instances" in self.plan.vary else 0
+        candidates, both_counts = (
+            [],
+            ((prefills, prefills + count_step), (decodes, decodes - count_step)),
+        )
+        for prefills, decodes in product(*both_counts):
             counts = {COUNTED["prefill"]: prefills, COUNTED["decode"]: decodes}
             if decodes > 0 and npus_taken(self.base, settings | counts) <= self.machine.npus:
                 candidates += self._new_candidate(settings | counts)  # empty for what is known
@@ -282,11 +289,11 @@ def space_of(
     machine = Machine.of(base, facts, plan.npus)
     output_tokens = prices.traffic.output_tokens
     if plan.is_load_fixed:
-        rate_per_s = prices.offered
-        if rate_per_s is None:  # a closed loop: the most that its clients can send
-            decode_s = prices.tpot_s * max(output_tokens - 1.0, 1.0)
-            rate_per_s = load_of(base)[1] / (decode_s + base.slo.ttft_s)
-        prices.rate = rate_per_s * (1.0 + plan.more)
+        load_per_s = prices.offered
+        if load_per_s is None:  # a closed loop: the most that its clients can send
+            longest_decode_s = prices.tpot_s * max(output_tokens - 1.0, 1.0)
+            load_per_s = load_of(base)[1] / (longest_decode_s + base.slo.ttft_s)
+        prices.rate = load_per_s * (1.0 + plan.more)
     life_s = base.slo.ttft_s * STARTED + prices.tpot_s * output_tokens
     space = Space(plan, base, machine, prices, tuple(notes), life_s=old.life_s if old else life_s)
     space.add_crossed()

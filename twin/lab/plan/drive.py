@@ -128,14 +128,16 @@ class Simulators:
     ) -> list[Trial | str]:
         """Figures of each scenario, or why it is impossible, in order; `beat` is called before each
         simulation, and may raise."""
-        digests, stored = [scenario_digest(s) for s in scenarios], self.memory.trials
-        to_run = {sha: s for sha, s in zip(digests, scenarios, strict=True) if sha not in stored}
+        digests, stored_trials = [scenario_digest(s) for s in scenarios], self.memory.trials
+        to_run = {
+            sha: s for sha, s in zip(digests, scenarios, strict=True) if sha not in stored_trials
+        }
         run_keys = {sha: digest_without_slo(s) for sha, s in to_run.items() if slo_only_judges(s)}
-        lock = threading.Lock()
+        memory_lock = threading.Lock()
 
         def store(digest: str, answer: Trial | str) -> None:
             """Store the figures of a simulation; any thread may call it."""
-            with lock:
+            with memory_lock:
                 if not isinstance(answer, str):
                     answer = self._without_latencies(run_keys.get(digest, ""), answer)
                 self.memory.save(digest, answer)
@@ -148,12 +150,12 @@ class Simulators:
             self._simulate_on_cluster(self.cluster, remaining_runs, store, beat)
         else:
             self._simulate_locally(remaining_runs, store, beat)
-        return [stored[sha] for sha in digests]
+        return [stored_trials[sha] for sha in digests]
 
     def _without_latencies(self, key: str, trial: Trial) -> Trial:
         """Figures of a run without its latencies, which are stored under `key` ('': dropped) so
         that the run can be judged under another SLO."""
-        stored_figures = {name: value for name, value in trial.items() if name != "latencies"}
+        stored_figures = {figure: value for figure, value in trial.items() if figure != "latencies"}
         latencies = trial.get("latencies")
         if isinstance(latencies, list):  # of another process
             ttft_s, per_token_s, *finished_and_valid = latencies
@@ -171,18 +173,18 @@ class Simulators:
         """Simulate pairs of digest and scenario (`to_run`) in this process and in the helpers;
         this process repeats what a helper failed at. store: gets each digest and its figures; beat:
         called before each simulation, and may raise."""
-        queue, failed = (
+        pair_queue, failed_pairs = (
             iter(to_run),
             list[tuple[str, Scenario]](),
         )  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:
             """Have a helper process simulate until nothing is left or it fails."""
-            for digest, scenario in queue:
+            for digest, scenario in pair_queue:
                 try:
                     store(digest, json.loads(helper.answer("trial", self._trial_text(scenario))))
                 except (OSError, ValueError):
-                    failed.append((digest, scenario))
+                    failed_pairs.append((digest, scenario))
                     return
 
         threads = [threading.Thread(target=help_out, args=(child,)) for child in self.helpers]
@@ -190,8 +192,8 @@ class Simulators:
             thread.start()
 
         try:
-            for source in (queue, failed):
-                for digest, scenario in source:
+            for pairs in (pair_queue, failed_pairs):
+                for digest, scenario in pairs:
                     beat()
                     store(digest, simulate_one(scenario, self.facts))
                 for thread in threads:  # of which the last gives back what it failed at
@@ -256,7 +258,7 @@ def carry_out(
     try:
         # A finalist's seeds, its largest load, and losses, about: seven took 235 to 400, and 120
         # more for each loss (docs/studies/PLANS.md).
-        expected_count = plan.simulations + plan.finalists * (45 + 17 * len(plan.survives))
+        expected_simulations = plan.simulations + plan.finalists * (45 + 17 * len(plan.survives))
         simulated_count, share_done, latest_answer = 0, 0.0, dict(NOTHING_YET)
 
         def report_progress() -> None:
@@ -267,23 +269,26 @@ def carry_out(
         space = space_of(plan, facts, beat=report_progress)
         search = Search(space, facts, lambda: time.monotonic() > deadline_s)
         finish = Finish(search, facts)
-        for steps in (search_phase := search.steps(), finish.steps()):
-            scenarios = next(steps, None)
+        for phase_steps in (search_phase := search.steps(), finish.steps()):
+            scenarios = next(phase_steps, None)
             while scenarios is not None:
-                stage = "Searching" if steps is search_phase else stage_text(finish)
+                stage = "Searching" if phase_steps is search_phase else stage_text(finish)
                 progress = {"stage": stage, "simulations": simulated_count}
                 latest_answer = interim_answer(finish) | progress
                 if finish.relax is None:
-                    share_done = min(0.99, simulated_count / expected_count)
+                    share_done = min(0.99, simulated_count / expected_simulations)
                 else:  # by limits: simulations of searches anew are not known in advance
                     share_done = max(share_done, finish.relax.share_done())
                 report_progress()
                 pairs = zip(simulators.simulate(scenarios, report_progress), scenarios, strict=True)
                 simulated_count += len(scenarios)
                 # A string is the sentence of a refusal.
-                trials = [r if isinstance(r, str) else judge(r, plan, s) for r, s in pairs]
+                trials = [
+                    result if isinstance(result, str) else judge(result, plan, scenario)
+                    for result, scenario in pairs
+                ]
                 try:
-                    scenarios = steps.send(trials)
+                    scenarios = phase_steps.send(trials)
                 except StopIteration:
                     break
     finally:
@@ -403,8 +408,8 @@ def carry_out_folder(folder: Path) -> None:
         try:
             answer = carry_out(plan, facts, note_progress, memory=memory)
         except (Stopped, ValueError) as error:
-            stop_text = "It was stopped; go on, and nothing is simulated twice."
-            problem = stop_text if isinstance(error, Stopped) else str(error)
+            stopped_text = "It was stopped; go on, and nothing is simulated twice."
+            problem = stopped_text if isinstance(error, Stopped) else str(error)
             is_refused = not isinstance(error, Stopped | ClusterError)
             status = _json_object(folder / STATUS) | {"problem": problem, "refused": is_refused}
             write_text(folder / STATUS, json.dumps(status))
@@ -415,10 +420,10 @@ def carry_out_folder(folder: Path) -> None:
 def _json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if the file is missing or holds something else."""
     try:
-        value = json.loads(path.read_text("utf-8"))
+        parsed_json = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return value if isinstance(value, dict) else {}
+    return parsed_json if isinstance(parsed_json, dict) else {}
 
 
 def _is_locked(folder: Path) -> bool:

@@ -138,14 +138,16 @@ class Finish:
     def _find_near_misses(self) -> Steps:
         """Generator: proves, on more seeds, deployments that may miss the SLO only by chance."""
         search, required_share = self.search, self.search.space.base.slo.share
-        misses = [
+        near_misses = [
             (missing_share, tested.candidate.settings, tested, rate)
             for tested in search.tested.values()
             if search.has_one_load
             for rate, trial in tested.trials
             if 0.0 < (missing_share := required_share - trial["share"]) <= chance_error(trial)
         ]
-        finalists = [self._finalist(tested, rate) for _, _, tested, rate in sorted(misses)[:SPARES]]
+        finalists = [
+            self._finalist(tested, rate) for _, _, tested, rate in sorted(near_misses)[:SPARES]
+        ]
         undecided = finalists
         for seed_index in range(1 + len(SEEDS)):
             yield from self._run_seeds(undecided, slice(seed_index, seed_index + 1))
@@ -186,14 +188,14 @@ class Finish:
     def _replace_results(self, f: Finalist, *, holds: bool) -> None:
         """Replace a finalist's results at its load and above by the mean over its seeds, marked as
         missing a limit; holds: whether the seeds meet the SLO."""
-        tested, lost_rate = f.tested, f.tested.met_rate or f.rate
+        tested, missed_rate_per_s = f.tested, f.tested.met_rate or f.rate
         last_trial = tested.best_trial or tested.trials[-1][1]  # the second if only nearly enough
         mean_trial = {
             **last_trial, "share": statistics.fmean(f.shares) if f.seeds else 0.0,
             "within": False, "holds": holds, "share_error": _error_of_mean(f),
         }  # fmt: skip
-        lower_trials = [(rate, trial) for rate, trial in tested.trials if rate < lost_rate]
-        tested.trials = [*lower_trials, (lost_rate, mean_trial)]
+        lower_trials = [(rate, trial) for rate, trial in tested.trials if rate < missed_rate_per_s]
+        tested.trials = [*lower_trials, (missed_rate_per_s, mean_trial)]
 
     def _find_loads(self, finalists: Sequence[Finalist]) -> Steps:
         """Generator: finds the largest load of each finalist, with all searches interleaved."""
@@ -206,9 +208,11 @@ class Finish:
             steps = search_steps(finalist.scenario, self.facts, begin_rate, thorough=True)
             in_progress.append((finalist, steps, next(steps), []))
         while in_progress:
-            answers = yield tuple(scenario for _, _, scenario, _ in in_progress)
+            new_trials = yield tuple(scenario for _, _, scenario, _ in in_progress)
             still_open = []
-            for (finalist, steps, queried, misses), trial in zip(in_progress, answers, strict=True):
+            for (finalist, steps, queried, misses), trial in zip(
+                in_progress, new_trials, strict=True
+            ):
                 if not isinstance(trial, str) and not trial["holds"]:
                     misses.append((load_of(queried)[1], trial))
                 try:
@@ -345,7 +349,7 @@ def lost_elements(
             "die": (fabric.vertices[vertex],),
             "node": (f"node {node}",),
             "sub_plane": ("sub-plane 3",),
-            "memory_server": tuple(f"CPU {node}.{k}" for k in range(s.supernode.cpus_per_node)),
+            "memory_server": tuple(f"CPU {node}.{cpu}" for cpu in range(s.supernode.cpus_per_node)),
         }[loss]
         faults = tuple({"element": element, "at_s": 0.0} for element in elements)
         try:
@@ -377,5 +381,5 @@ def loss_row(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:
         "status": "feasible" if trial["holds"] else "infeasible", "element": element,
         "share": trial["share"], "margin": trial["share"] - s.slo.share, "lost": trial["lost"],
         "ttft_s_p99": trial["ttft_s_p99"], "tpot_s_p99": trial["tpot_s_p99"],
-        "steady_state": trial["steady_state"], "faults": [f.model_dump() for f in s.faults],
+        "steady_state": trial["steady_state"], "faults": [fault.model_dump() for fault in s.faults],
     }  # fmt: skip

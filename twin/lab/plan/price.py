@@ -112,8 +112,8 @@ class Curve:
         largest_batch = min(batch, self.batches[-1])
         if rate > self._point_at(largest_batch)[0]:
             return math.inf
-        requests = self.requests_at(rate) * npus
-        request_counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
+        mean_requests = self.requests_at(rate) * npus
+        request_counts = (mean_requests + sign * math.sqrt(mean_requests) for sign in (-1.0, 1.0))
         batches = (min(largest_batch, max(count, 0.0) / npus) for count in request_counts)
         return sum(map(self.full_tpot_s, batches)) / 2.0
 
@@ -216,22 +216,22 @@ class Prices:
 
     def pools(self, settings: Settings) -> dict[str, Pool]:
         """(expected, best-case) curve of an instance, by role, for TPOT up to the SLO's."""
-        pools = {}
+        pool_by_role = {}
         for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
             key = self.pool_key(role, settings)
             pool = self.pool_by_key.get(key)
             if pool is None or pool[0].until_s < self.tpot_s:
                 self.beat()
-                until_s = math.inf if pool else BEYOND * self.tpot_s
-                pool = self.pool_by_key[key] = self._price_curves(role, dict(key[1:]), until_s)
-            pools[role] = pool
-        return pools
+                tpot_until_s = math.inf if pool else BEYOND * self.tpot_s
+                pool = self.pool_by_key[key] = self._price_curves(role, dict(key[1:]), tpot_until_s)
+            pool_by_role[role] = pool
+        return pool_by_role
 
     def price(self, settings: Settings, pools: Mapping[str, Pool] | None = None) -> Price:
         """Price of a deployment, given as overrides (`settings`); pools: curves, if known."""
         pools = pools or self.pools(settings)
         mode = settings.get(MODE, self.base.deployment.mode)
-        bounds, rates = {"front end": LUCK * self.front}, {"front end": self.front}
+        bounds_per_s, rates_per_s = {"front end": LUCK * self.front}, {"front end": self.front}
         tpot_s, limit_s = 0.0, self.tpot_s
         batch = float(settings.get(BATCH, self.base.deployment.decode.batch_per_npu))
         npus_taken, npus_per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
@@ -244,9 +244,9 @@ class Prices:
             rate_per_s, rate_tpot_s = curve.largest_rate_point(*limits)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
             bound_per_s = max(best_case.largest_rate_point(*limits)[0], best_case.rates[0])
-            bounds[role], rates[role] = LUCK * count * bound_per_s, count * rate_per_s
-            rates["front end"] = min(rates["front end"], count * curve.tokenised)
-            bounds["front end"] = LUCK * rates["front end"]
+            bounds_per_s[role], rates_per_s[role] = LUCK * count * bound_per_s, count * rate_per_s
+            rates_per_s["front end"] = min(rates_per_s["front end"], count * curve.tokenised)
+            bounds_per_s["front end"] = LUCK * rates_per_s["front end"]
             npus_taken += count * npus
             npus_per_rate += npus / max(bound_per_s, 1e-12)
             if role != "prefill":
@@ -254,18 +254,23 @@ class Prices:
                 if self.rate is not None:
                     tpot_s = curve.tpot_at(self.rate / count, batch, npus)
                 elif self.offered is None:
-                    inflow_per_s = min(rate for pool, rate in rates.items() if pool != role) / count
+                    inflow_per_s = (
+                        min(rate for pool, rate in rates_per_s.items() if pool != role) / count
+                    )
                     tpot_s = min(curve.tpot_at(inflow_per_s, batch, npus), curve.full_tpot_s(batch))
                     least_tpot_s = best_case.full_tpot_s(batch)
                     slots_taken = math.isinf(curve.tpot_at(inflow_per_s / LUCK, batch, npus))
                     if slots_taken and len(roles_of(mode)) == 1 and least_tpot_s > LUCK * limit_s:
                         problem = f"TPOT is {1e3 * least_tpot_s:.4g} ms or more with a full batch, "
                         return Price(0.0, 0.0, role, 0.0, f"{problem}{1e3 * limit_s:g} are allowed")
-        limiting_pool = min(rates, key=lambda pool: (rates[pool], pool))
+        limiting_pool = min(rates_per_s, key=lambda pool: (rates_per_s[pool], pool))
         # With a controller, NPUs change pools at no cost until all pools carry the same.
         if settings.get(CONTROLLER, "fixed") != "fixed":
-            bounds = {"front end": LUCK * self.front, "pools": LUCK * npus_taken / npus_per_rate}
-        return Price(min(bounds.values()), rates[limiting_pool], limiting_pool, tpot_s)
+            bounds_per_s = {
+                "front end": LUCK * self.front,
+                "pools": LUCK * npus_taken / npus_per_rate,
+            }
+        return Price(min(bounds_per_s.values()), rates_per_s[limiting_pool], limiting_pool, tpot_s)
 
     def batch_matters(
         self, role: str, settings: Settings, batches: Sequence[int], curve: Curve
@@ -337,7 +342,10 @@ class Prices:
                 problem = problem or str(error)
                 continue
             expected.append(max(_point(role, instances, prediction) for _, prediction in predicted))
-            bound_arguments = ((_point(role, instances, f), f, traffic) for traffic, f in predicted)
+            bound_arguments = (
+                (_point(role, instances, prediction), prediction, traffic)
+                for traffic, prediction in predicted
+            )
             best_points.append(max(_bound_point(*point, peaks[1]) for point in bound_arguments))
             both_curves = _curve(expected, tokenised_per_s), _curve(best_points, tokenised_per_s)
         return both_curves if expected else (Curve(refused=problem), Curve())

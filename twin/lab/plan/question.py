@@ -133,7 +133,7 @@ def plan_sentence(plan: Plan) -> str:
 
 def freed_paths(plan: Plan) -> tuple[str, ...]:
     """Paths of the fields in PLAIN that a plan varies; the scenario's value is tried too."""
-    paths = {path for key in plan.vary for path in CHOICES[key].values}
+    paths = {path for choice_key in plan.vary for path in CHOICES[choice_key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 
 

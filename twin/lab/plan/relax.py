@@ -108,25 +108,27 @@ class Relax:
         rate_search = Search(self._changed_space(goal="rate"), self.facts, self.search.over)
         yield from rate_search.steps()
         self._note_loads(rate_search.tested.values())
-        carried_rate = max((t.met_rate for t in rate_search.tested.values()), default=0.0)
-        missed_rate = rate
+        carried_per_s = max((t.met_rate for t in rate_search.tested.values()), default=0.0)
+        missed_per_s = rate
         tested = [Tested(candidate) for candidate in self._nearest_candidates()]
         nearest_deployments = tested.copy()
         for _ in range(HALVED if tested else 0):
-            load_rate = (max(carried_rate, LEAST * rate) + missed_rate) / 2.0
-            runs = [scenario_at(self.search.space, t.candidate.changes, load_rate) for t in tested]
-            for t, trial in zip(tested, (yield tuple(runs)), strict=True):
+            tried_rate = (max(carried_per_s, LEAST * rate) + missed_per_s) / 2.0
+            scenarios = [
+                scenario_at(self.search.space, t.candidate.changes, tried_rate) for t in tested
+            ]
+            for t, trial in zip(tested, (yield tuple(scenarios)), strict=True):
                 if not isinstance(trial, str):
                     t.trials.append(
-                        (load_rate, trial | {"within": not self.search.missed_limits_text(trial)})
+                        (tried_rate, trial | {"within": not self.search.missed_limits_text(trial)})
                     )
-            if carriers := [t for t in tested if t.met_rate == load_rate]:
-                carried_rate, tested = load_rate, carriers
+            if carriers := [t for t in tested if t.met_rate == tried_rate]:
+                carried_per_s, tested = tried_rate, carriers
             else:
-                missed_rate = load_rate
+                missed_per_s = tried_rate
         self._note_loads(nearest_deployments)
-        if carried_rate:
-            return min(carried_rate, PART * rate)  # up from there, little of each search is new
+        if carried_per_s:
+            return min(carried_per_s, PART * rate)  # up from there, little of each search is new
         return LEAST * rate if (yield from self._find_fit(LOAD, LEAST * rate)) else 0.0
 
     def _nearest_candidates(self) -> list[Candidate]:
@@ -137,8 +139,8 @@ class Relax:
         def distance(t: Tested) -> tuple[float, float, Any]:
             """Sort key: smallest ratio of needed to present limit, then the larger share."""
             trial = t.trials[-1][1]
-            ratios = [trial[key] / limit for key, limit in limits if trial[key] is not None]
-            return min(ratios, default=math.inf), -trial["share"], t.candidate.settings
+            needed_ratios = [trial[key] / limit for key, limit in limits if trial[key] is not None]
+            return min(needed_ratios, default=math.inf), -trial["share"], t.candidate.settings
 
         nearest_first = sorted((t for t in self.search.tested.values() if t.trials), key=distance)
         return [t.candidate for t in nearest_first[:NEAR]]
@@ -158,8 +160,8 @@ class Relax:
 
     def _changed_space(self, **fields: Any) -> Space:
         """The priced deployments of the plan with new values of some fields, by name."""
-        plan = self.search.plan.model_copy(update=fields)
-        return space_of(plan, self.facts, self.search.space)
+        new_plan = self.search.plan.model_copy(update=fields)
+        return space_of(new_plan, self.facts, self.search.space)
 
     def _relax_least(self, limit: str, base: Any, key: str, scale: float) -> Steps:
         """Generator: finds the smallest relaxation of a limit from its present value (`base`).
@@ -169,35 +171,35 @@ class Relax:
         search, is_share = self.search, scale < 0.0
         is_resource = key in ("power_kw", "cost_per_million_tokens")
         needed_values = [
-            (-trial[key] if is_share else trial[key], t.candidate.settings, rate, t.candidate)
+            (-trial[key] if is_share else trial[key], t.candidate.settings, rate_per_s, t.candidate)
             for t in search.tested.values()
-            for rate, trial in t.trials
+            for rate_per_s, trial in t.trials
             if trial[key] is not None and (trial["holds"] or not is_resource)
         ]
         nearest_by_settings: dict[Any, tuple[float, Candidate]] = {}
-        for _, settings, rate, candidate in sorted(needed_values, key=lambda row: row[:3]):
-            nearest_by_settings.setdefault(settings, (rate, candidate))
+        for _, settings, rate_per_s, candidate in sorted(needed_values, key=lambda row: row[:3]):
+            nearest_by_settings.setdefault(settings, (rate_per_s, candidate))
         nearest_pairs = list(nearest_by_settings.values())[:NEAREST]
-        pairs = [
-            (candidate, s)
-            for rate, candidate in nearest_pairs
-            for s in with_seeds(search.steady_at(candidate, rate), SEEDS)
+        candidates_and_scenarios = [
+            (candidate, scenario)
+            for rate_per_s, candidate in nearest_pairs
+            for scenario in with_seeds(search.steady_at(candidate, rate_per_s), SEEDS)
         ]
         needs_by_settings: dict[Any, list[Any]] = {}
-        for (candidate, _), trial in (yield from simulate_pairs(pairs)):
+        for (candidate, _), trial in (yield from simulate_pairs(candidates_and_scenarios)):
             need = None if isinstance(trial, str) else trial[key]
             needs_by_settings.setdefault(candidate.settings, []).append(need)
         mean_needs = [
-            (scale * (max(needs) if is_resource else statistics.fmean(needs)), position)
-            for position, needs in enumerate(needs_by_settings.values())
+            (scale * (max(needs) if is_resource else statistics.fmean(needs)), index)
+            for index, needs in enumerate(needs_by_settings.values())
             if None not in needs
         ]
-        smallest_need, position = min(mean_needs, default=(0.0, 0))
+        smallest_need, index = min(mean_needs, default=(0.0, 0))
         need = abs(smallest_need)
         if need > (0.5 if is_share else 0.0) and (need < base if is_share else need > base):
-            rate, nearest = nearest_pairs[position]
-            run_s = search.steady_at(nearest, rate).horizon_s
-            yield from self._relax_steps(limit, base, need, Fit(nearest, run_s))
+            rate_per_s, nearest_candidate = nearest_pairs[index]
+            run_s = search.steady_at(nearest_candidate, rate_per_s).horizon_s
+            yield from self._relax_steps(limit, base, need, Fit(nearest_candidate, run_s))
 
     def _relax_steps(
         self, limit: str, base: float, value: float, nearest: Fit | None = None,
@@ -206,25 +208,25 @@ class Relax:
         which a search finds a deployment. nearest: one that fits at `value`, if time runs out."""
         fitting_by_step: dict[int, Fit] = {}
         failing_steps: set[int] = set()
-        step, step_size, limit_field = 1, 1, field_info(limit)
-        most_allowed = limit_field.high if limit_field and limit_field.high else math.inf
+        step_number, step_size, limit_field = 1, 1, field_info(limit)
+        highest_limit = limit_field.high if limit_field and limit_field.high else math.inf
         for _ in range(TRIED):
-            tried_limit = _relaxed_limit(base, value, step)
-            if not 0.0 < tried_limit <= most_allowed or self.search.over():
+            tried_limit = _relaxed_limit(base, value, step_number)
+            if not 0.0 < tried_limit <= highest_limit or self.search.over():
                 break
             fit = yield from self._find_fit(limit, tried_limit)
             if fit is None:
-                failing_steps.add(step)
+                failing_steps.add(step_number)
             else:
-                fitting_by_step[step] = fit
+                fitting_by_step[step_number] = fit
             if not fitting_by_step:
-                step, step_size = 1 - step_size, 2 * step_size
+                step_number, step_size = 1 - step_size, 2 * step_size
             elif not failing_steps:
-                step, step_size = 1 + step_size, 2 * step_size
+                step_number, step_size = 1 + step_size, 2 * step_size
             elif max(fitting_by_step) + 1 in failing_steps:
                 break
             else:
-                step = (max(fitting_by_step) + min(failing_steps)) // 2
+                step_number = (max(fitting_by_step) + min(failing_steps)) // 2
         last_step = max(fitting_by_step, default=0)
         if fit := fitting_by_step.get(last_step, nearest if self.search.over() else None):
             self._add_relaxation(limit, base, _relaxed_limit(base, value, last_step), fit)
@@ -304,9 +306,11 @@ class Relax:
 
     def _add_relaxation(self, limit: str, value_now: Any, value: Any, fit: Fit) -> None:
         """Add a relaxation: a limit, its present value, and the value with which `fit` fits."""
-        c, run_s = fit
+        candidate, run_s = fit
         relaxation = {"limit": limit, "from": value_now, "to": value, "run_s": run_s}
-        self.relaxations.append(relaxation | {"settings": c.changes, "npus": c.npus})
+        self.relaxations.append(
+            relaxation | {"settings": candidate.changes, "npus": candidate.npus}
+        )
 
 
 def _relaxed_limit(base: float, value: float, step: int) -> float:

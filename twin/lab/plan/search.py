@@ -148,8 +148,8 @@ class Search:
             price = tested.candidate.price
             trial = tested.trials[-1][1] if self.is_full and tested.trials else tested.best_trial
             if tested.trials and not tested.failed and not self.has_one_load:
-                ratios = ratios_by_pool.setdefault(price.limit, [])
-                ratios.append(tested.likely_rate / max(price.expected, 1e-12))
+                rate_ratios = ratios_by_pool.setdefault(price.limit, [])
+                rate_ratios.append(tested.likely_rate / max(price.expected, 1e-12))
             if trial and trial["tpot_s_mean"] and 0.0 < price.tpot_s < math.inf:
                 tpot_ratios.append(trial["tpot_s_mean"] / price.tpot_s)
         return FormulaRatios(
@@ -174,9 +174,9 @@ class Search:
         if (trial := t.best_trial) is None:
             return None
         is_closed_loop = self.space.prices.offered is None
-        req_rate = self.answered_per_s(t.candidate, trial) if is_closed_loop else t.met_rate
+        req_per_s = self.answered_per_s(t.candidate, trial) if is_closed_loop else t.met_rate
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
-        return merit(self.plan.goal, req_rate, t.candidate.npus), user_tokens_per_s
+        return merit(self.plan.goal, req_per_s, t.candidate.npus), user_tokens_per_s
 
     def answered_per_s(self, c: Candidate, trial: Trial) -> float:
         """Requests/s answered, from tokens/s, because answers of a short run end in waves."""
@@ -218,23 +218,28 @@ class Search:
         pool. tpot_ratio: simulated TPOT divided by the formula's."""
         rate_per_s = self.space.rate
         if self.is_full:
-            most_s, formula_tpot_s = self.space.prices.tpot_s / tpot_ratio, c.price.tpot_s
-            if formula_tpot_s <= most_s:
+            most_tpot_s, formula_tpot_s = self.space.prices.tpot_s / tpot_ratio, c.price.tpot_s
+            if formula_tpot_s <= most_tpot_s:
                 return 1.0
             prices = (t.candidate.price for t in self.tested.values() if not t.met_rate)
-            return 0.0 if any(most_s < p.tpot_s <= formula_tpot_s for p in prices) else UNLIKELY
+            return (
+                0.0 if any(most_tpot_s < p.tpot_s <= formula_tpot_s for p in prices) else UNLIKELY
+            )
         if rate_per_s is None or self.space.prices.offered is None:
             return 1.0
-        least_met, most_missed = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
+        least_met_ratio, most_missed_ratio = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
         for tested in self.tested.values():
             if tested.trials and tested.candidate.price.limit == c.price.limit:
                 ratio = tested.candidate.price.expected / rate_per_s
                 if tested.met_rate:
-                    least_met = min(least_met, ratio)
+                    least_met_ratio = min(least_met_ratio, ratio)
                 else:
-                    most_missed = max(most_missed, ratio)
+                    most_missed_ratio = max(most_missed_ratio, ratio)
         ratio = c.price.expected / rate_per_s
-        return 0.5 * float(ratio >= least_met) + 0.5 * float(ratio > most_missed) or UNLIKELY
+        return (
+            0.5 * float(ratio >= least_met_ratio) + 0.5 * float(ratio > most_missed_ratio)
+            or UNLIKELY
+        )
 
     def _may_carry_load(self, c: Candidate) -> bool:
         """Whether the largest rate that is possible by formula reaches the rate that all
@@ -248,7 +253,7 @@ class Search:
         """For each of the best and each single change, the most promising untried candidate."""
         for best_candidate in best:
             self.space.add_neighbours(best_candidate)
-        ratios, candidates_by_kind = self.formula_ratios, defaultdict(list)
+        formula_ratios, candidates_by_kind = self.formula_ratios, defaultdict(list)
         for candidate in self.space.open_candidates:
             candidates_by_kind[candidate.kind].append(candidate)
         top_pairs: dict[Any, tuple[float, Candidate]] = {}
@@ -259,13 +264,13 @@ class Search:
                 if len(changed_settings) > 1 or (changed_settings and len(untried) < len(members)):
                     continue
                 scores = [
-                    (self.expected_point(c, ratios)[0], c)
+                    (self.expected_point(c, formula_ratios)[0], c)
                     for c in untried
-                    if self._may_carry_load(c) and self._chance_to_fit(c, ratios.tpot) > 0.0
+                    if self._may_carry_load(c) and self._chance_to_fit(c, formula_ratios.tpot) > 0.0
                 ]
                 if scores:
-                    top_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
-                    top_pairs[top_pair[1].settings] = top_pair
+                    best_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
+                    top_pairs[best_pair[1].settings] = best_pair
         return [c for _, c in sorted(top_pairs.values(), key=lambda p: (-p[0], p[1].settings))]
 
     def _narrow_down(self, budget: int) -> Steps:
@@ -292,30 +297,30 @@ class Search:
 
     def simulate_new(self, candidates: Iterable[Candidate]) -> Steps:
         """Generator: simulates each deployment for the first time."""
-        reached_rates, pairs = self.formula_ratios.rates, []
+        reached_ratios, tested_and_rates = self.formula_ratios.rates, []
         for candidate in candidates:
             tested = self.tested.setdefault(candidate.settings, Tested(candidate))
             rate_per_s = self.space.rate
             if rate_per_s is None:
-                reached_rate = reached_rates.get(candidate.price.limit, FRESH)
-                rate_per_s = max(candidate.price.expected * reached_rate, 1e-3)
-            pairs.append((tested, rate_per_s))
-        yield from self._simulate(pairs)
+                reached_ratio = reached_ratios.get(candidate.price.limit, FRESH)
+                rate_per_s = max(candidate.price.expected * reached_ratio, 1e-3)
+            tested_and_rates.append((tested, rate_per_s))
+        yield from self._simulate(tested_and_rates)
 
     def _simulate(self, pairs: Sequence[tuple[Tested, float]]) -> Steps:
         """Generator: simulates tested deployments at rates (requests/s), and stores the results."""
-        to_simulate, scenarios = [], []
+        simulated_pairs, scenarios = [], []
         for tested, rate_per_s in pairs:
             try:
                 scenarios.append(scenario_at(self.space, tested.candidate.changes, rate_per_s))
-                to_simulate.append((tested, rate_per_s))
+                simulated_pairs.append((tested, rate_per_s))
             except SpecError as error:
                 tested.failed = str(error)
         if not scenarios:
             return
-        answers = yield tuple(scenarios)
+        new_trials = yield tuple(scenarios)
         self.runs += len(scenarios)
-        for (tested, rate_per_s), trial in zip(to_simulate, answers, strict=True):
+        for (tested, rate_per_s), trial in zip(simulated_pairs, new_trials, strict=True):
             if isinstance(trial, str):
                 tested.failed = trial
             else:
@@ -338,10 +343,10 @@ class Search:
             share_text += f"{100 * base.slo.share:g} % have to: "
             share_text = share_text if plan.by == "share" else ""
             problems.append(overload_text + share_text + ", ".join(latency_texts))
-        for key, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
-            limit, value = getattr(plan, key), trial[key]
-            if limit and (value is None or value > limit):
-                problems.append(f"{value or math.inf:,.4g} {unit}, {limit:g} are allowed")
+        for figure, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
+            limit, figure_value = getattr(plan, figure), trial[figure]
+            if limit and (figure_value is None or figure_value > limit):
+                problems.append(f"{figure_value or math.inf:,.4g} {unit}, {limit:g} are allowed")
         return "; ".join(problems)
 
     def ranking(self) -> list[Tested]:
@@ -355,14 +360,14 @@ class Search:
     def score_gap(self, best_score: float, proved: Container[Any]) -> float:
         """Largest share by which deployments may exceed the best score, according to their bounds,
         without those whose settings are in `proved`."""
-        best_possible = best_score
+        highest_bound = best_score
         for candidate in self.space.open_candidates:
             rate_per_s, tested = candidate.price.bound, self.tested.get(candidate.settings)
             if candidate.settings in proved or (tested and (tested.failed or self.has_one_load)):
                 continue
             rate_per_s = min(rate_per_s, LUCK * tested.missed_rate) if tested else rate_per_s
-            best_possible = max(best_possible, merit(self.plan.goal, rate_per_s, candidate.npus))
-        return best_possible / best_score - 1.0
+            highest_bound = max(highest_bound, merit(self.plan.goal, rate_per_s, candidate.npus))
+        return highest_bound / best_score - 1.0
 
 
 def excess_shares(points: FLOATS, x: float, y: float) -> FLOATS:
@@ -384,7 +389,7 @@ def simulate_pairs(
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
     """Generator: yields the scenarios of (key, scenario) pairs in batches; returns a list of (pair,
     figures), with a sentence in place of figures if the run is impossible."""
-    results: list[Trial | str] = []
-    for k in range(0, len(pairs), BATCHED):
-        results += yield tuple(scenario for _, scenario in pairs[k : k + BATCHED])
-    return list(zip(pairs, results, strict=True))
+    trials: list[Trial | str] = []
+    for begin in range(0, len(pairs), BATCHED):
+        trials += yield tuple(scenario for _, scenario in pairs[begin : begin + BATCHED])
+    return list(zip(pairs, trials, strict=True))

@@ -66,9 +66,7 @@ def _values_within(path: str, values: list[Any]) -> list[Any]:
 def _half_to_twice(path: str, s: Scenario, _: Machine) -> list[Any]:
     """Half, once and twice the present value of a field, without values outside its bounds."""
     value_now = value_of(s, path)
-    return _values_within(
-        path, [type(value_now)(value_now * multiple) for multiple in (0.5, 1.0, 2.0)]
-    )
+    return _values_within(path, [type(value_now)(value_now * factor) for factor in (0.5, 1.0, 2.0)])
 
 
 def _options(path: str) -> Values:
@@ -94,8 +92,8 @@ def _doublings(path: str) -> Values:
 def next_values(path: str, value: float) -> list[Any]:
     """Next smaller and larger value of a field, by one or its declared step, within its bounds."""
     field = fields()[path]
-    step = 1 if field.kind is int else field.step
-    return _values_within(path, [round(value + sign * step, 9) for sign in (-1, 1)])
+    field_step = 1 if field.kind is int else field.step
+    return _values_within(path, [round(value + sign * field_step, 9) for sign in (-1, 1)])
 
 
 def _with_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
@@ -119,8 +117,8 @@ def _modes(s: Scenario, _: Machine) -> list[Any]:
 
 def _experts_tp(path: str) -> Values:
     """Function that lists MoE TP degrees: 1, the dies of a node, and the scenario's degree."""
-    degrees_of = _with_own(path, lambda m: (1, m.npus_per_node * m.dies_per_npu))
-    return lambda s, m: degrees_of(s, m) if m.routed_experts else [1]
+    tp_degrees_of = _with_own(path, lambda m: (1, m.npus_per_node * m.dies_per_npu))
+    return lambda s, m: tp_degrees_of(s, m) if m.routed_experts else [1]
 
 
 def _redundancies(s: Scenario, m: Machine) -> list[Any]:

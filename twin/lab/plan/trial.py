@@ -36,18 +36,18 @@ BLOCKS = 20  # batches of requests whose means give the standard error of a shar
 def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
     """Settings by path that give a deployment its load: a rate (requests/s), a trace's speed, or
     for a closed loop the number of clients (the plan's, or one for each slot)."""
-    path, base_load = load_of(space.base)
-    if path == "workload.concurrency":
+    load_path, base_load = load_of(space.base)
+    if load_path == "workload.concurrency":
         if space.plan.is_load_fixed:
-            return {path: max(1, round(base_load * (1.0 + space.plan.more)))}
+            return {load_path: max(1, round(base_load * (1.0 + space.plan.more)))}
         deployment = space.base.deployment
         role = roles_of(settings.get(MODE, deployment.mode))[-1]
         pool_npus = math.prod(pool_size(space.base, settings, role))
-        return {path: int(pool_npus * settings.get(BATCH, deployment.decode.batch_per_npu))}
-    if path == "workload.rate_req_per_s":
-        return {path: float(f"{rate:.{FIGURES}g}")}
+        return {load_path: int(pool_npus * settings.get(BATCH, deployment.decode.batch_per_npu))}
+    if load_path == "workload.rate_req_per_s":
+        return {load_path: float(f"{rate:.{FIGURES}g}")}
     offered_rate = space.prices.offered or 1.0
-    return {path: float(f"{base_load * rate / offered_rate:.{FIGURES}g}")}
+    return {load_path: float(f"{base_load * rate / offered_rate:.{FIGURES}g}")}
 
 
 def scenario_at(space: Space, settings: Settings, rate: float) -> Scenario:
@@ -85,8 +85,8 @@ def trial_of(run: Run) -> Trial:
 def _slo_figures(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
     """Figures of a run that depend on its SLO: share of requests within it, whether the run meets
     it, limits that the run would meet. valid: whether the run's laws hold."""
-    figures = {"share": share_met(summary), "holds": bool(slo_met(summary, s)) and valid}
-    return figures | _needed_limits(latencies, summary, s) | {"scenario": scenario_digest(s)}
+    slo_figures = {"share": share_met(summary), "holds": bool(slo_met(summary, s)) and valid}
+    return slo_figures | _needed_limits(latencies, summary, s) | {"scenario": scenario_digest(s)}
 
 
 def slo_only_judges(s: Scenario) -> bool:
@@ -120,9 +120,9 @@ def judge(trial: Trial, plan: Plan, s: Scenario) -> Trial:
     ttft_met = ttft_mean_s is not None and ttft_mean_s <= s.slo.ttft_s
     tpot_met = tpot_mean_s <= 1e-3 * s.slo.tpot_ms
     is_steady = trial["steady_state"] != "overloaded" and trial["slo_attainment"] is not None
-    share_or_0 = float(is_steady and ttft_met and tpot_met)
+    met_share = float(is_steady and ttft_met and tpot_met)
     return trial | {
-        "share": share_or_0, "slo_attainment": share_or_0, "holds": share_or_0 > 0.0,
+        "share": met_share, "slo_attainment": met_share, "holds": met_share > 0.0,
         "needs_ttft_s": ttft_mean_s if is_steady and tpot_met else None,
         "needs_tpot_s": tpot_mean_s if is_steady and ttft_met else None,
     }  # fmt: skip
@@ -143,14 +143,14 @@ def _latencies(run: Run) -> Latencies | None:
 def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
     """Shortest limits (s) of TTFT and TPOT with which the run meets the SLO, each with the other
     unchanged (None: no limit is enough), and the standard error of the share within the SLO."""
-    figures: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
+    limit_figures: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
     if latencies is None or not latencies.ttft_s.size:
-        return figures
+        return limit_figures
     ttft_s, per_token_s = latencies.ttft_s, latencies.tpot_s
     meets_slo = (ttft_s <= s.slo.ttft_s) & (per_token_s <= 1e-3 * s.slo.tpot_ms)
-    figures["share_error"] = error_of_share(meets_slo)
+    limit_figures["share_error"] = error_of_share(meets_slo)
     if summary.get("steady_state") == "overloaded":
-        return figures
+        return limit_figures
     served_share = 1.0 - given_up_share(summary)
     needed_count = ttft_s.size + 1
     if served_share > 0:
@@ -162,7 +162,7 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
         sorted_s = np.sort(time_s[other_s <= limit_s])
         return float(sorted_s[needed_count - 1]) if needed_count <= sorted_s.size else None
 
-    return figures | {
+    return limit_figures | {
         "needs_ttft_s": least_limit(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),
         "needs_tpot_s": least_limit(per_token_s, ttft_s, s.slo.ttft_s),
     }

@@ -58,17 +58,17 @@ def run_url(run: str, scenario: Scenario | None = None) -> str:
 
 def compare_url(runs: Sequence[str], baseline: str = "", scenarios: Sequence[Scenario] = ()) -> str:
     """The address of two to six compared runs, baseline first, scenarios inside if they fit."""
-    query = {RUNS: ",".join(runs)} | ({BASELINE: baseline} if baseline else {})
-    return _url(COMPARE_PAGE, query | _scenario_parameter(scenarios))
+    query_fields = {RUNS: ",".join(runs)} | ({BASELINE: baseline} if baseline else {})
+    return _url(COMPARE_PAGE, query_fields | _scenario_parameter(scenarios))
 
 
 def _scenario_parameter(scenarios: Sequence[Scenario]) -> dict[str, str]:
     """The query parameter that holds scenarios; empty if they do not fit in a link."""
     try:
-        packed = ",".join(pack_scenario(scenario) for scenario in scenarios)
+        packed_scenarios = ",".join(pack_scenario(scenario) for scenario in scenarios)
     except ShareError:  # the link still opens here
         return {}
-    return {QUESTIONS: packed} if 0 < len(packed) <= LINK_CHARS_MAX else {}
+    return {QUESTIONS: packed_scenarios} if 0 < len(packed_scenarios) <= LINK_CHARS_MAX else {}
 
 
 def linked_scenarios(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
@@ -99,9 +99,9 @@ def contains_scenario(url: str) -> bool:
 def share_scenario(store: Store, scenario: Scenario) -> str:
     """Store a scenario permanently; returns its short address in this twin."""
     save_linked_machine(store, scenario)
-    digest = store.scenarios.save(scenario)
-    store.scenarios.publish(digest)
-    return _url("", {SCENARIO: digest})
+    stored_digest = store.scenarios.save(scenario)
+    store.scenarios.publish(stored_digest)
+    return _url("", {SCENARIO: stored_digest})
 
 
 # Opening links. A query is the parameters of an address by name.

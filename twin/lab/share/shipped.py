@@ -92,15 +92,15 @@ def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Pat
         "summary": dict(run.summary), "tables": list(tables),
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{key}.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    archive_path = folder / f"{key}.zip"
+    with zipfile.ZipFile(archive_path, "w", zipfile.ZIP_STORED) as archive:
         about_text = json.dumps(description, indent=1, sort_keys=True)
         archive.writestr(zipfile.ZipInfo(ABOUT, MADE), about_text)
         for name, table in tables.items():
             parquet_file = io.BytesIO()
             table.write_parquet(parquet_file, compression="zstd", compression_level=19)
             archive.writestr(zipfile.ZipInfo(f"{name}.parquet", MADE), parquet_file.getvalue())
-    return path
+    return archive_path
 
 
 def judge_rows(facts: Facts) -> dict[str, Any]:

@@ -76,7 +76,9 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
             ),
         )
         with store.database.read() as session:
-            digests, run_digests, imports, run_ids = (list(session.scalars(q)) for q in queries)
+            digests, run_digests, imports, run_ids = (
+                list(session.scalars(query)) for query in queries
+            )
         digests = sorted({*digests, *run_digests})
     else:
         rows = [require(store.runs.get(run_id), RUN, run_id) for run_id in runs]
@@ -124,26 +126,28 @@ class _Writer:
         value_stores = self.store.imports.values()
         references = filter(None, (values.kind.named(scenario) for values in value_stores))
         digests = [reference.digest for reference in references]
-        self.used_imports += [d for d in digests if any(values.get(d) for values in value_stores)]
+        self.used_imports += [
+            digest for digest in digests if any(values.get(digest) for values in value_stores)
+        ]
         self._write_row(SCENARIO, digest, {})
 
     def write_import(self, digest: str) -> None:
         """Write an imported value by its digest, its tables first."""
         with self.store.database.read() as session:
-            row = require(session.get(models.ImportRow, digest), IMPORT, digest)
+            import_row = require(session.get(models.ImportRow, digest), IMPORT, digest)
             files = files_of(session, digest)
-        if seal_of(row, files) != row.seal:
-            raise StoreError(f"the {row.kind} {row.name} is damaged in the database")
+        if seal_of(import_row, files) != import_row.seal:
+            raise StoreError(f"the {import_row.kind} {import_row.name} is damaged in the database")
         self._write_row(IMPORT, digest, files)
 
     def write_run(self, run: str) -> None:
         """Write an ended run by its id, its facts and tables first."""
-        row = require(self.store.runs.get(run), RUN, run)
-        if not row.ended:
-            raise StoreError(f"run {run} is {row.state}: export it when it has ended")
-        if row.facts_digest not in self._written:
-            self.store.facts(row.facts_digest)
-            self._write_row(FACTS, row.facts_digest, {})
+        run_row = require(self.store.runs.get(run), RUN, run)
+        if not run_row.ended:
+            raise StoreError(f"run {run} is {run_row.state}: export it when it has ended")
+        if run_row.facts_digest not in self._written:
+            self.store.facts(run_row.facts_digest)
+            self._write_row(FACTS, run_row.facts_digest, {})
         tables = self.store.runs.tables(run)
         self._write_row(RUN, run, {name: artefact.sha256 for name, artefact in tables.items()})
 
@@ -154,15 +158,15 @@ class _Writer:
         for sha256 in new_sha256s:
             self.store.artefacts.require_sound(sha256)
         for sha256 in new_sha256s:
-            with self.store.artefacts.path(sha256).open("rb") as source:
-                size_bytes = source.seek(0, io.SEEK_END)
-                source.seek(0)
-                self._write_member(TABLE, sha256, size_bytes, source)
+            with self.store.artefacts.path(sha256).open("rb") as parquet_file:
+                size_bytes = parquet_file.seek(0, io.SEEK_END)
+                parquet_file.seek(0)
+                self._write_member(TABLE, sha256, size_bytes, parquet_file)
             self._written.add(sha256)
-        model = KINDS[kind]
-        columns = [getattr(model, key) for key in columns_of(model)]
+        row_class = KINDS[kind]
+        row_columns = [getattr(row_class, key) for key in columns_of(row_class)]
         with self.store.database.read() as session:
-            query = select(*columns).where(inspect(model).primary_key[0] == name)
+            query = select(*row_columns).where(inspect(row_class).primary_key[0] == name)
             json_fields = dict(require(session.execute(query).mappings().first(), kind, name))
             if self._holders:
                 holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
@@ -174,7 +178,7 @@ class _Writer:
             if hidden_visitor:
                 query = query.where(note_class.visitor == self.store.visitor)
             note_rows = session.execute(query.order_by(note_class.visitor)).mappings()
-            if notes := [{**row, **hidden_visitor} for row in note_rows]:
+            if notes := [{**note_row, **hidden_visitor} for note_row in note_rows]:
                 json_fields[WRITTEN] = notes
         if kind in TABLES:
             json_fields[FILES] = dict(files)
@@ -214,16 +218,16 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Report:
     """Add the archive's parts that the store does not have, except damaged ones; returns what was
     added, present and left out. Raises StoreError."""
     _refuse_sparse(file, name)
-    report, has_part = Report(), False
-    for kind, sha256, reader in _members(file, name, report):
-        has_part = True
+    report, has_any_part = Report(), False
+    for kind, sha256, part in _members(file, name, report):
+        has_any_part = True
         try:
             if kind == TABLE:
-                artefact = store.artefacts.save_bytes(reader, sha256)
+                artefact = store.artefacts.save_bytes(part, sha256)
                 with store.database.write() as session:
                     add_file(session, store.artefacts, artefact)
                 continue
-            is_new = _store_row(store, kind, _read_row(reader, sha256))
+            is_new = _store_row(store, kind, _read_row(part, sha256))
             (report.new if is_new else report.present)[kind] += 1
         except StoreFull:
             raise
@@ -231,7 +235,7 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Report:
             report.leave_out(str(error))
         except (ValueError, RecursionError) as error:
             report.leave_out(f"the {kind} {sha256} cannot be read: {error}")
-    if not has_part:
+    if not has_any_part:
         raise StoreError(f"{name} is no library: `library export` writes one")
     return report
 
@@ -286,10 +290,10 @@ class _Part:
 
 def _members(file: IO[bytes], name: str, report: Report) -> Iterator[tuple[str, str, _Part]]:
     """Yield kind, SHA-256 and reader of each member of an archive; `report` gets damaged ones."""
-    is_end_block = after_damage = False
+    was_end_block = after_damage = False
     while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
-        is_end_block = not any(block)
-        if is_end_block:
+        was_end_block = not any(block)
+        if was_end_block:
             continue
         try:
             header = tarfile.TarInfo.frombuf(block, "ascii", "strict")
@@ -299,7 +303,7 @@ def _members(file: IO[bytes], name: str, report: Report) -> Iterator[tuple[str, 
             after_damage = True
             continue
         after_damage = False
-        reader = _Part(file, max(header.size, 0))
+        part = _Part(file, max(header.size, 0))
         name_match = MEMBER.fullmatch(header.name)
         if name_match and int(name_match[1]) > VERSION:
             raise StoreError(f"{name} was written by a newer twin: update this one")
@@ -308,10 +312,10 @@ def _members(file: IO[bytes], name: str, report: Report) -> Iterator[tuple[str, 
         elif header.size > (TABLE_BYTES_MAX if name_match[2] == TABLE else ROW_BYTES_MAX):
             report.leave_out(f"{header.name} in {name} is larger than any part of a library")
         else:
-            yield name_match[2], name_match[3], reader
-        reader.skip()
+            yield name_match[2], name_match[3], part
+        part.skip()
         file.read(-max(header.size, 0) % tarfile.BLOCKSIZE)
-    if not is_end_block:
+    if not was_end_block:
         report.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
 
 
@@ -328,12 +332,12 @@ def _read_row(part: _Part, sha256: str) -> dict[str, Any]:
 
 def _row_values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Checked values of a row's columns, by name, from archived `fields`; raises StoreError."""
-    columns = columns_of(model)
+    column_by_key = columns_of(model)
     name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
-    for key, column in columns.items():
-        if fault := _fault_of(column, fields.get(key)):
-            raise StoreError(f"the {kind} {name} is left out: its {key} {fault}")
-    return {key: fields.get(key) for key in columns}
+    for column_key, column in column_by_key.items():
+        if fault := _fault_of(column, fields.get(column_key)):
+            raise StoreError(f"the {kind} {name} is left out: its {column_key} {fault}")
+    return {column_key: fields.get(column_key) for column_key in column_by_key}
 
 
 def _fault_of(column: Column[Any], value: Any) -> str:
@@ -346,8 +350,10 @@ def _fault_of(column: Column[Any], value: Any) -> str:
     if isinstance(value, bool) != (column_type.python_type is bool):
         return "is of another type"
     if column_type.python_type is int:
-        most = LONG_MAX if isinstance(column_type, BigInteger) else INTEGER_MAX
-        return "" if isinstance(value, int) and 0 <= value <= most else f"is none of 0 to {most}"
+        maximum = LONG_MAX if isinstance(column_type, BigInteger) else INTEGER_MAX
+        return (
+            "" if isinstance(value, int) and 0 <= value <= maximum else f"is none of 0 to {maximum}"
+        )
     longest = getattr(column_type, "length", None)
     if not isinstance(value, column_type.python_type):
         return "is of another type"
@@ -362,10 +368,12 @@ def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
         raise StoreError(f"a {kind} here has no {FILES}, {HOLDERS} or {WRITTEN} that can be")
     note_rows = [_note_row(store, note) for note in notes]
     if kind == SCENARIO:
-        text, digest = columns["body"], columns["digest"]
-        if hashlib.sha256(text.encode()).hexdigest() != digest:
+        scenario_text, digest = columns["body"], columns["digest"]
+        if hashlib.sha256(scenario_text.encode()).hexdigest() != digest:
             raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
-        row_key, is_new = store.scenarios.store_if_new(scenario_from_canonical(text), **columns)
+        row_key, is_new = store.scenarios.store_if_new(
+            scenario_from_canonical(scenario_text), **columns
+        )
     else:
         row = {FACTS: _facts_row, IMPORT: _import_row, RUN: _run_row}[kind](store, columns, files)
         row_key = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])

@@ -157,8 +157,8 @@ class Artefacts:
 
     def old_files(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
         """Artefact files and drafts older than an age (s), to be deleted if no row names them."""
-        files = [*self.folder.glob(f"*/*{SUFFIX}"), *self.folder.glob(UNFINISHED + "*")]
-        return [path for path in files if _is_older(path, older_than_s)]
+        all_files = [*self.folder.glob(f"*/*{SUFFIX}"), *self.folder.glob(UNFINISHED + "*")]
+        return [path for path in all_files if _is_older(path, older_than_s)]
 
     def delete(self, files: Sequence[Path], hashes: Collection[str], older_than_s: float) -> int:
         """Delete files older than an age (s) and not named in `hashes`; returns their number."""

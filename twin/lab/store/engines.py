@@ -112,8 +112,8 @@ def open_database(url: str) -> Database:
     try:
         parsed_url = make_url(url)
     except ArgumentError:
-        example = "sqlite:////path/twin.db or postgresql://user@host/name"
-        raise StoreError(f"TWIN_DB_URL is not a database URL: write {example}") from None
+        url_examples = "sqlite:////path/twin.db or postgresql://user@host/name"
+        raise StoreError(f"TWIN_DB_URL is not a database URL: write {url_examples}") from None
     driver_name = parsed_url.drivername
     if parsed_url.get_backend_name() == "postgresql":
         return _open_postgresql(parsed_url)
@@ -168,16 +168,16 @@ def _open_sqlite(url: URL) -> Database:
         f"SQLite {driver.sqlite_version} has a rare corruption bug that 3.51.3 fixes: "
         "pip install pysqlite3 brings a newer one"
     )
-    is_sound = driver.sqlite_version_info >= SOUND_SQLITE
-    return Database(url, writer, reader, path, () if is_sound else (warning,))
+    is_sound_version = driver.sqlite_version_info >= SOUND_SQLITE
+    return Database(url, writer, reader, path, () if is_sound_version else (warning,))
 
 
 def _sqlite_driver() -> Any:
     """Module of the newest available SQLite: Python's own, or the optional package pysqlite3."""
     if importlib.util.find_spec("pysqlite3") is None:
         return sqlite3
-    package = importlib.import_module("pysqlite3.dbapi2")
-    return package if package.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
+    pysqlite3 = importlib.import_module("pysqlite3.dbapi2")
+    return pysqlite3 if pysqlite3.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
 
 
 def _sqlite_engine(url: URL, driver: Any, *, writes: bool, migrates: bool = False) -> Engine:
@@ -266,7 +266,7 @@ def check_integrity(database: Database) -> list[str]:
         faults = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
         dangling_rows = session.execute(text("PRAGMA foreign_key_check")).all()
     faults += [f"dangling reference in {row[0]}" for row in dangling_rows]
-    return [line for line in faults if line != "ok"]
+    return [fault for fault in faults if fault != "ok"]
 
 
 def json_text(value: Any) -> str:

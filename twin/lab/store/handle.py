@@ -67,12 +67,12 @@ class Values(Generic[T]):
         )  # fmt: skip
         row.seal = seal_of(row, {table: artefact.sha256 for table, artefact in artefacts.items()})
         with self._database.write(durable=True) as session:
-            present_row = session.get(ImportRow, digest)
-            if present_row and seal_of(present_row, files_of(session, digest)) != present_row.seal:
-                session.delete(present_row)
+            stored_row = session.get(ImportRow, digest)
+            if stored_row and seal_of(stored_row, files_of(session, digest)) != stored_row.seal:
+                session.delete(stored_row)
                 session.flush()
-                present_row = None
-            if present_row is None:
+                stored_row = None
+            if stored_row is None:
                 session.add(row)
                 session.flush()
                 for table, artefact in artefacts.items():
@@ -89,11 +89,11 @@ class Values(Generic[T]):
     def load(self, digest: str) -> T:
         """The value of a digest, with all checks; raises UnknownId or StoreError."""
         with self._database.read() as session:
-            row = require(self._row(session, digest), self.kind.key, digest)
+            import_row = require(self._row(session, digest), self.kind.key, digest)
             files = files_of(session, digest)
-        if seal_of(row, files) != row.seal:
+        if seal_of(import_row, files) != import_row.seal:
             raise StoreError(f"the {self.kind.key} {digest} is damaged in the database: {AGAIN}")
-        return self.join(row, files)
+        return self.join(import_row, files)
 
     def join(self, row: ImportRow, files: Mapping[str, str]) -> T:
         """The checked value of a row and its files (SHA-256 by table). Raises StoreError."""
@@ -187,7 +187,7 @@ class Store:
         self.machines = Values(database, artefacts, visitor, MACHINE)
         self.notes = Notes(database, visitor)
         value_stores: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
-        self.imports = {values.kind.key: values for values in value_stores}
+        self.imports = {value_store.kind.key: value_store for value_store in value_stores}
 
     def for_visitor(self, visitor: str, *, writes: bool = True) -> "Store":
         """The store as a visitor sees it; writes: whether they may store anything."""
@@ -204,8 +204,8 @@ class Store:
     def facts(self, digest: str) -> Facts:
         """The facts with this digest; raises UnknownId, or StoreError when damaged."""
         with self.database.read() as session:
-            row = require(session.get(models.FactsRow, digest), "set of facts", digest)
-        return facts_of_text(row.body, digest)
+            facts_row = require(session.get(models.FactsRow, digest), "set of facts", digest)
+        return facts_of_text(facts_row.body, digest)
 
     def missing_text(self, scenario: Scenario) -> str:
         """Sentence on an imported file that a scenario names and that is not stored; or ''."""
@@ -222,8 +222,8 @@ class Store:
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
-            named_hashes = set(session.scalars(select(ArtefactRow.sha256)))
-            return self.artefacts.delete(old_files, named_hashes, older_than_s)
+            known_hashes = set(session.scalars(select(ArtefactRow.sha256)))
+            return self.artefacts.delete(old_files, known_hashes, older_than_s)
 
     def find_damage(self) -> list[str]:
         """Sentences on all damage of stored bytes: database, files, results."""

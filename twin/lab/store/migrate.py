@@ -113,10 +113,10 @@ def _no_update(name: str, table: str, message: str, columns: str = "") -> Guard:
 def _publication_guards(kind: str) -> tuple[Guard, Guard]:
     """Guards against deleting shared rows and changing when they were shared, until the link is
     revoked; kind: 'run' or 'scenario'."""
-    table, is_shared, refusal = f"{kind}s", "OLD.published_s IS NOT NULL", SHARED.format(kind=kind)
-    stays = f"{is_shared} AND NEW.published_s IS NOT NULL"
+    table, was_shared, refusal = f"{kind}s", "OLD.published_s IS NOT NULL", SHARED.format(kind=kind)
+    stays = f"{was_shared} AND NEW.published_s IS NOT NULL"
     return (
-        Guard(f"published_{kind}_stays", table, "DELETE", is_shared, refusal),
+        Guard(f"published_{kind}_stays", table, "DELETE", was_shared, refusal),
         Guard(f"published_{kind}_stays_published", table, "UPDATE OF published_s", stays, refusal),
     )
 

@@ -33,9 +33,9 @@ class Owner:
         """Whether the process still runs; silent_s: seconds since its last heartbeat."""
         if self.host != this_host():
             return silent_s < SILENT_S
-        started = _start_time(self.pid)
+        start_time = _start_time(self.pid)
         is_awake = self.pid == os.getpid() or silent_s < STUCK_S
-        return started in ("", self.started) and is_awake
+        return start_time in ("", self.started) and is_awake
 
 
 @lru_cache(maxsize=1)
@@ -60,5 +60,7 @@ def _start_time(pid: int) -> str | None:
         except OSError as error:
             return None if isinstance(error, ProcessLookupError) else ""
         return ""
-    state, *later_fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
-    return None if state in "ZX" else later_fields[18]
+    process_state, *later_fields = stat.rpartition(")")[
+        2
+    ].split()  # the name before it may hold anything
+    return None if process_state in "ZX" else later_fields[18]

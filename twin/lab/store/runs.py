@@ -78,14 +78,18 @@ FACT = ("value", "unit", "source", "mark", "note")
 @lru_cache(maxsize=4)
 def facts_text(facts: Facts) -> str:
     """Stored text of facts as JSON, without notes, which the digest does not cover."""
-    return json_text({name: [f.value, f.unit, f.source, f.mark, ""] for name, f in facts.items()})
+    return json_text(
+        {name: [fact.value, fact.unit, fact.source, fact.mark, ""] for name, fact in facts.items()}
+    )
 
 
 def facts_of_text(text: str, digest: str) -> Facts:
     """Facts of a stored text; raises StoreError if their digest is another."""
     try:
         fact_items = json.loads(text).items()
-        facts = facts_from_tables({name: dict(zip(FACT, f, strict=True)) for name, f in fact_items})
+        facts = facts_from_tables(
+            {name: dict(zip(FACT, fact_fields, strict=True)) for name, fact_fields in fact_items}
+        )
     except (AttributeError, LookupError, TypeError, ValueError):
         facts = None
     if facts is None or facts.digest != digest:
@@ -119,7 +123,9 @@ class Runs:
         with self._database.read() as session:
             row = self._visible_row(session, run)
             if row and row.seal:
-                digest_by_table = {name: a.sha256 for name, a in tables_of(session, run).items()}
+                digest_by_table = {
+                    name: artefact.sha256 for name, artefact in tables_of(session, run).items()
+                }
                 if seal({key: getattr(row, key) for key in SEALED}, digest_by_table) != row.seal:
                     raise StoreError(
                         f"the result of run {run} is damaged: restore a backup, or "
@@ -144,8 +150,8 @@ class Runs:
         if states:
             query = query.where(RunRow.state.in_(list(states)))
         order = (RunRow.queued_s.desc(), RunRow.id)
-        columns = (ScenarioRow.name, ScenarioRow.question, *NOTE_COLUMNS, RunRow.id)
-        return page_of(self._database, query, text, columns, order, limit, offset)
+        text_columns = (ScenarioRow.name, ScenarioRow.question, *NOTE_COLUMNS, RunRow.id)
+        return page_of(self._database, query, text, text_columns, order, limit, offset)
 
     def latest_runs(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
         """Newest finished run by scenario (given digest), without explanations."""
@@ -158,7 +164,7 @@ class Runs:
             pairs = session.execute(query.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
             newest = {run.scenario: run for run in runs}
-        return {name: newest[sha] for name, sha in stored_digests.items() if sha in newest}
+        return {name: newest[digest] for name, digest in stored_digests.items() if digest in newest}
 
     def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""
@@ -255,8 +261,8 @@ class Runs:
         another owner by now."""
         if self._end_run(_held_by(run, owner) & STOPPING, CANCELLED, STOPPED):
             return True
-        values = {RunRow.owner: NO_OWNER, RunRow.progress: 0.0, RunRow.live: {}}
-        return self._change_row(_held_by(run, owner), values)
+        new_values = {RunRow.owner: NO_OWNER, RunRow.progress: 0.0, RunRow.live: {}}
+        return self._change_row(_held_by(run, owner), new_values)
 
     def beat(
         self, run: str, owner: Owner, progress: float | None = None,
@@ -264,15 +270,15 @@ class Runs:
     ) -> Beat:  # fmt: skip
         """Store a heartbeat and, with a progress (0..1), `live`: the latest figures by name.
         Returns 'go', 'cancel' or 'lost' (another owner has the run)."""
-        values: dict[str, Any] = {"beat_s": time.time()}
+        new_values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
-            values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
-        statement = update(RunRow).where(_held_by(run, owner)).values(values)
+            new_values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
+        statement = update(RunRow).where(_held_by(run, owner)).values(new_values)
         with self._database.write() as session:
-            row = session.execute(statement.returning(RunRow.cancel_s)).first()
-        if row is None:
+            cancel_row = session.execute(statement.returning(RunRow.cancel_s)).first()
+        if cancel_row is None:
             return "lost"
-        return "go" if row.cancel_s is None else "cancel"
+        return "go" if cancel_row.cancel_s is None else "cancel"
 
     def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
         """Store a run's result, as failed if checks do not hold; False if it has another owner."""
@@ -328,14 +334,14 @@ class Runs:
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
         now_s = time.monotonic()
-        last_heard = {row.id: (row.beat_s, now_s) for row in rows}
+        heard_by_run = {row.id: (row.beat_s, now_s) for row in rows}
         for run, (beat_s, heard_s) in self._heartbeats.items():
-            if run in last_heard and last_heard[run][0] == beat_s:
-                last_heard[run] = beat_s, heard_s
-        self._heartbeats = last_heard
+            if run in heard_by_run and heard_by_run[run][0] == beat_s:
+                heard_by_run[run] = beat_s, heard_s
+        self._heartbeats = heard_by_run
         ended_ids = []
         for row in rows:
-            if lives(row.owner, now_s - last_heard[row.id][1]):
+            if lives(row.owner, now_s - heard_by_run[row.id][1]):
                 continue
             if row.owner.name.startswith(CLUSTER):
                 self.release(row.id, row.owner)
@@ -354,8 +360,8 @@ class Runs:
 
     def _end_run(self, condition: ColumnElement[bool], state: str, message: str) -> bool:
         """Put a running run that meets a condition into a final state; False without one."""
-        values = {"state": state, "message": message, "finished_s": time.time()}
-        return self._change_row(condition & (RunRow.state == RUNNING), values)
+        new_values = {"state": state, "message": message, "finished_s": time.time()}
+        return self._change_row(condition & (RunRow.state == RUNNING), new_values)
 
     def _change_row(self, condition: ColumnElement[bool], values: Mapping[Any, Any]) -> bool:
         """Change the row of a run that meets a condition; returns whether there was one."""

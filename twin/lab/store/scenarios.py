@@ -43,9 +43,11 @@ class Scenarios:
             body=json_text(scenario), preset=preset, created_s=time.time(),
         )  # fmt: skip
         if preset and not is_new:
-            is_other = (ScenarioRow.digest == stored_digest) & (ScenarioRow.preset != preset)
+            has_other_preset = (ScenarioRow.digest == stored_digest) & (
+                ScenarioRow.preset != preset
+            )
             with self._database.write() as session:
-                session.execute(update(ScenarioRow).where(is_other).values(preset=preset))
+                session.execute(update(ScenarioRow).where(has_other_preset).values(preset=preset))
         return stored_digest
 
     def store_if_new(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
@@ -53,13 +55,13 @@ class Scenarios:
         columns: values of its row, by column."""
         given_digest = columns["digest"]
         digests = (given_digest, scenario_digest(scenario), *legacy_digests(scenario))
-        row = ScenarioRow(**_columns(scenario), **columns)
+        new_row = ScenarioRow(**_columns(scenario), **columns)
         with self._database.write(durable=not columns["preset"]) as session:
             query = select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
             present_digests = session.scalars(query).all()
             stored_digest = present_digests[0] if present_digests else given_digest
             if not present_digests:
-                session.add(row)
+                session.add(new_row)
                 session.flush()
             self._visitor.hold(session, stored_digest)
             for digest in sorted(set(digests) - {*present_digests, stored_digest}):
@@ -140,16 +142,18 @@ class Scenarios:
         with self._database.write(durable=True) as session:
             row = require(self._find(session, digest), "scenario", digest)
             is_own_row, is_alias = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
-            where = {ScenarioRow: is_own_row, AliasRow: is_alias}
-            undo = undo_of(self._database, session, ("scenario", row.digest), where, self._visitor)
+            condition_by_class = {ScenarioRow: is_own_row, AliasRow: is_alias}
+            undo = undo_of(
+                self._database, session, ("scenario", row.digest), condition_by_class, self._visitor
+            )
             delete_note(session, row.digest, self._visitor.name)
             if not self._visitor.let_go(session, "scenario", row.digest):
                 return undo
             if row.preset:
                 raise StoreError(f"{row.name} is a preset: it stays")
             if row.published:
-                rule = "its link must keep working, or be revoked first"
-                raise StoreError(f"{row.name} was shared: {rule}")
+                link_rule = "its link must keep working, or be revoked first"
+                raise StoreError(f"{row.name} was shared: {link_rule}")
             if row.runs:
                 raise StoreError(f"{row.name} has {numbered(row.runs, 'run')}: delete those first")
             session.execute(delete(ScenarioRow).where(is_own_row))
@@ -158,9 +162,9 @@ class Scenarios:
     def store_presets(self) -> list[str]:
         """Store every preset and unmark former ones; returns the presets' digests in order."""
         digests = [self.save(entry.scenario, preset=entry.key) for entry in presets()]
-        is_former = (ScenarioRow.preset != "") & ScenarioRow.digest.not_in(digests)
+        is_former_preset = (ScenarioRow.preset != "") & ScenarioRow.digest.not_in(digests)
         with self._database.write() as session:
-            session.execute(update(ScenarioRow).where(is_former).values(preset=""))
+            session.execute(update(ScenarioRow).where(is_former_preset).values(preset=""))
         return digests
 
 

@@ -62,11 +62,11 @@ def page_of(
     """A page of the rows that have every word of a text in one of the columns (in the last column
     at its beginning), and the number of all such rows."""
     *text_columns, name_column = columns
-    for word in text.split():
-        conditions = [column.icontains(word, autoescape=True) for column in text_columns]
-        query = query.where(or_(*conditions, name_column.startswith(word, autoescape=True)))
+    for search_word in text.split():
+        conditions = [column.icontains(search_word, autoescape=True) for column in text_columns]
+        query = query.where(or_(*conditions, name_column.startswith(search_word, autoescape=True)))
     count_query = query.with_only_columns(func.count(name_column), maintain_column_froms=True)
     with database.read() as session:
         total_rows = session.execute(count_query).scalar_one()
-        rows = session.scalars(query.order_by(*order).limit(limit).offset(offset)).all()
-    return Page(list(rows), total_rows)
+        page_rows = session.scalars(query.order_by(*order).limit(limit).offset(offset)).all()
+    return Page(list(page_rows), total_rows)

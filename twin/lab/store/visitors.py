@@ -35,8 +35,8 @@ class Visitor:
     ) -> Select[Any]:
         """The query, limited to rows that this visitor holds; column: their id or digest; others:
         conditions of rows that every visitor sees."""
-        is_own = (HoldingRow.visitor == self.name) & (HoldingRow.name == column)
-        is_held = exists().where(is_own).correlate_except(HoldingRow)
+        is_own_holding = (HoldingRow.visitor == self.name) & (HoldingRow.name == column)
+        is_held = exists().where(is_own_holding).correlate_except(HoldingRow)
         return query.where(or_(is_held, *others)) if self.known and self.writes else query
 
     def sees(self, session: Session, name: str) -> bool:
@@ -65,8 +65,10 @@ class Visitor:
         """Raise StoreError unless this visitor alone holds a run, scenario or value."""
         self.require_writes()
         if self.known and (holders := self._holders(session, name)) != {self.name}:
-            holder = "others' too" if self.name in holders else "somebody else's"
-            raise StoreError(f"this {kind} is {holder}: only who alone requested it may do that")
+            holder_words = "others' too" if self.name in holders else "somebody else's"
+            raise StoreError(
+                f"this {kind} is {holder_words}: only who alone requested it may do that"
+            )
 
     def _holders(self, session: Session, name: str) -> Set[str]:
         """Names of the visitors that hold a run, scenario or value."""
@@ -85,14 +87,14 @@ def undo_of(
     for row_class, condition in condition_by_class.items():
         table = cast(Table, row_class.__table__)
         row_mappings = session.execute(select(table).where(condition)).mappings()
-        deleted_rows += [(row_class, table, dict(row)) for row in row_mappings]
+        deleted_rows += [(row_class, table, dict(mapping)) for mapping in row_mappings]
 
     def undo() -> None:
         """Insert the deleted rows that are missing."""
         with database.write(durable=True) as new_session:
             for row_class, table, row in deleted_rows:
-                key = tuple(row[column.name] for column in table.primary_key)
-                if new_session.get(row_class, key) is None:
+                primary_key = tuple(row[column.name] for column in table.primary_key)
+                if new_session.get(row_class, primary_key) is None:
                     new_session.execute(insert(table), row)
             require(new_session.get(next(iter(deleted)), subject[1]), *subject)
             visitor.hold(new_session, subject[1])
@@ -115,13 +117,13 @@ class Notes:
         """This visitor's notes on runs and scenarios, by id or digest."""
         query = select(NoteRow).where(NoteRow.visitor == self._visitor.name)
         with self._database.read() as session:
-            rows = session.scalars(query.where(NoteRow.name.in_(list(names)))).all()
-        return {row.name: row for row in rows}
+            note_rows = session.scalars(query.where(NoteRow.name.in_(list(names)))).all()
+        return {note_row.name: note_row for note_row in note_rows}
 
     def tags(self) -> list[str]:
         """Every tag in this visitor's notes, in alphabetical order."""
-        is_own = NoteRow.visitor == self._visitor.name
-        query = select(NoteRow.tags).where(is_own, NoteRow.tags != "")
+        is_own_note = NoteRow.visitor == self._visitor.name
+        query = select(NoteRow.tags).where(is_own_note, NoteRow.tags != "")
         with self._database.read() as session:
             tag_texts = session.scalars(query.distinct()).all()
         return sorted({tag for text in tag_texts for tag in split_tags(text)}, key=str.casefold)
@@ -129,15 +131,15 @@ class Notes:
     def write(self, name: str, title: str, tags: Iterable[str], text: str) -> None:
         """Replace the note on a run or scenario; an empty one is removed. Raises StoreError."""
         self._visitor.require_writes()
-        row = NoteRow(
+        note_row = NoteRow(
             visitor=self._visitor.name, name=name, title=" ".join(title.split()),
             tags=join_tags(tags), text=text.strip(),
         )  # fmt: skip
-        require_bounded(row)
+        require_bounded(note_row)
         with self._database.write(durable=True) as session:
             delete_note(session, name, self._visitor.name)
-            if row.title or row.tags or row.text:
-                session.add(row)
+            if note_row.title or note_row.tags or note_row.text:
+                session.add(note_row)
 
 
 def delete_note(session: Session, name: str, visitor: str) -> None:

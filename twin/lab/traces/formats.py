@@ -123,27 +123,29 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
     has_no_output = ~has_no_input & (c.output_tokens < 1)
     count_by_reason["dropped: no input tokens"] += int(has_no_input.sum())
     count_by_reason["dropped: no output tokens"] += int(has_no_output.sum())
-    order = np.flatnonzero(~(has_no_input | has_no_output))
-    order = order[np.argsort(c.ticks[order], kind="stable")]
-    if c.in_order and (np.diff(order) < 0).any():
+    valid_rows = np.flatnonzero(~(has_no_input | has_no_output))
+    valid_rows = valid_rows[np.argsort(c.ticks[valid_rows], kind="stable")]
+    if c.in_order and (np.diff(valid_rows) < 0).any():
         c.warnings.append("rows were not in order of time and have been sorted")
-    if order.size == 0:
+    if valid_rows.size == 0:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in (+count_by_reason).items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
-    arrival_s = (c.ticks[order] - c.ticks[order[0]]) / c.ticks_per_s
+    arrival_s = (c.ticks[valid_rows] - c.ticks[valid_rows[0]]) / c.ticks_per_s
     segment_offset, segment_first, segment_blocks, block_count, block_tokens = _block_chains(
-        c, order, count_by_reason
+        c, valid_rows, count_by_reason
     )
-    sessions = np.arange(order.size) if c.session is None else _dense_numbers(c.session[order])
+    sessions = (
+        np.arange(valid_rows.size) if c.session is None else _dense_numbers(c.session[valid_rows])
+    )
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
-        input_tokens=c.input_tokens[order].astype(np.int32),
-        output_tokens=c.output_tokens[order].astype(np.int32),
+        input_tokens=c.input_tokens[valid_rows].astype(np.int32),
+        output_tokens=c.output_tokens[valid_rows].astype(np.int32),
         session=sessions.astype(np.int32), segment_offset=segment_offset,
         segment_first=segment_first, segment_blocks=segment_blocks, blocks=block_count,
         block_tokens=block_tokens, has_prefix=c.hashes is not None, has_time=c.has_time,
-        source_row=c.source_row[order].astype(np.int64),
-        think_s=np.full(order.size, np.nan) if c.think_s is None else c.think_s[order],
+        source_row=c.source_row[valid_rows].astype(np.int64),
+        think_s=np.full(valid_rows.size, np.nan) if c.think_s is None else c.think_s[valid_rows],
         counts=dict(+count_by_reason), name=c.name, format=c.format, time_unit=c.time_unit,
         warnings=tuple(c.warnings),
     )  # fmt: skip
@@ -156,8 +158,8 @@ def _block_chains(
     segment_first i8[segments], segment_blocks i4[segments], number of distinct blocks, tokens of a
     block (0: no hashes). Adds to the counts of clipped and short chains by reason."""
     if c.hashes is None or c.hash_offset is None:
-        no_ids = np.zeros(0, np.int64)
-        return np.zeros(rows.size + 1, np.int64), no_ids, no_ids.astype(np.int32), 0, 0
+        no_hashes = np.zeros(0, np.int64)
+        return np.zeros(rows.size + 1, np.int64), no_hashes, no_hashes.astype(np.int32), 0, 0
     hash_counts = np.diff(c.hash_offset)[rows]
     prompt_tokens = c.input_tokens[rows]
     # Else the size whose whole or started blocks count the hashes of most prompts.
@@ -185,7 +187,7 @@ def _block_chains(
 
 def _dense_numbers(values: np.ndarray) -> np.ndarray:
     """Numbers i8[n] of values, from 0 on by first appearance, equal for equal values."""
-    _, first_index, inverse = np.unique(values, return_index=True, return_inverse=True)
-    number_by_value = np.empty(first_index.size, np.int64)
-    number_by_value[np.argsort(first_index, kind="stable")] = np.arange(first_index.size)
-    return number_by_value[inverse]
+    _, first_indices, value_index = np.unique(values, return_index=True, return_inverse=True)
+    number_by_value = np.empty(first_indices.size, np.int64)
+    number_by_value[np.argsort(first_indices, kind="stable")] = np.arange(first_indices.size)
+    return number_by_value[value_index]

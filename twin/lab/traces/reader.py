@@ -36,10 +36,10 @@ def read_trace(
     file_head = head_of(label, first_piece)
     trace_format = next((entry for entry in FORMATS.values() if entry.fits(file_head)), None)
     if trace_format is None:
-        titles = ", ".join(dict.fromkeys(entry.title for entry in FORMATS.values()))
-        raise TraceError(f"{label} is in no format that is read ({titles}). {OWN}")
-    reading = Reading(label, first_piece, pieces, trace_format.name, block_tokens, limits)
-    columns = trace_format.read(reading)
+        format_titles = ", ".join(dict.fromkeys(entry.title for entry in FORMATS.values()))
+        raise TraceError(f"{label} is in no format that is read ({format_titles}). {OWN}")
+    file_reading = Reading(label, first_piece, pieces, trace_format.name, block_tokens, limits)
+    columns = trace_format.read(file_reading)
     columns.name, columns.format = label, trace_format.name
     return build_table(columns, limits.rows)
 
@@ -64,9 +64,9 @@ def trace_figures(table: TraceTable) -> dict[str, Any]:
     output_tokens = table.output_tokens.astype(np.int64)
     timestamp_step_s = timestamp_quantum(table.arrival_s) if table.has_time else 0.0
     requests_per_s = request_count / duration_s if table.has_time and duration_s > 0 else None
-    gaps_s, think_s = np.diff(table.arrival_s), table.think_s[~np.isnan(table.think_s)]
-    has_gaps = table.has_time and gaps_s.size > 1 and gaps_s.mean() > 0
-    gap_variation = float(gaps_s.std() / gaps_s.mean()) if has_gaps else None
+    arrival_gaps_s, think_s = np.diff(table.arrival_s), table.think_s[~np.isnan(table.think_s)]
+    has_gaps = table.has_time and arrival_gaps_s.size > 1 and arrival_gaps_s.mean() > 0
+    gap_variation = float(arrival_gaps_s.std() / arrival_gaps_s.mean()) if has_gaps else None
     ideal_hit_ratio = reuse_curve(table, EVERY).ideal_hit_ratio if table.has_prefix else None
     warnings = list(table.warnings)
     if not table.has_time:
@@ -93,5 +93,5 @@ def trace_figures(table: TraceTable) -> dict[str, Any]:
 
 def _percentiles(values: np.ndarray) -> dict[str, float]:
     """Percentiles (LEVELS) as 'p5', 'p25' ..., 'max' and 'mean' of an array of values."""
-    percentiles = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
-    return {**percentiles, "max": float(values.max()), "mean": float(values.sum() / values.size)}
+    value_by_level = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
+    return {**value_by_level, "max": float(values.max()), "mean": float(values.sum() / values.size)}

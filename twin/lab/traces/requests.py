@@ -70,9 +70,9 @@ class Cells:
 
     def times_if_known(self, column: str) -> np.ndarray:
         """Times in a column, f8[n], in the file's unit; NaN without one. Raises TraceError."""
-        times = self.floats(column)
-        self.refuse(column, (times < 0) | (times > MOST_TICKS), TIME)
-        return times
+        time_values = self.floats(column)
+        self.refuse(column, (time_values < 0) | (time_values > MOST_TICKS), TIME)
+        return time_values
 
 
 def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -> Cells:
@@ -274,9 +274,9 @@ def clock_ns(cells: Cells, column: str) -> np.ndarray:
     fields = time_texts.str.extract_groups(STAMP).struct.unnest()
     zones = fields["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
     stamps = fields["day"] + " " + fields["time"] + "." + fields["fraction"].fill_null("0") + zones
-    times_utc = stamps.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
-    cells.refuse(column, times_utc.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
-    return times_utc.to_physical().to_numpy()
+    utc_times = stamps.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
+    cells.refuse(column, utc_times.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
+    return utc_times.to_physical().to_numpy()
 
 
 CLOCK = "wall clock"  # the unit of times that are dates and times of day
@@ -323,15 +323,15 @@ class Layout:
             portions_read.append((*number_columns, lines, chats))
             if self.block_tokens is None:
                 continue
-            if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
-                offset, hashes = hash_arrays(cells)
-                hash_portions.append((np.diff(offset), hashes))
+            if any(cells.value("hash_ids", row) is not MISSING for row in range(cells.size)):
+                hash_offset, portion_hashes = hash_arrays(cells)
+                hash_portions.append((np.diff(hash_offset), portion_hashes))
             elif cells.size and missing_hashes_error is None:
                 missing_hashes_error = cells.error_at("hash_ids", 0, "a list of block hashes")
             if hash_portions and missing_hashes_error is not None:
                 raise missing_hashes_error
-        *columns, sessions = zip(*portions_read, strict=True)
-        ticks, input_tokens, output_tokens, line_numbers = map(np.concatenate, columns)
+        *portion_columns, sessions = zip(*portions_read, strict=True)
+        ticks, input_tokens, output_tokens, line_numbers = map(np.concatenate, portion_columns)
         columns_read = Columns(
             ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, line_numbers,
             _name_numbers(sessions), has_time=bool(self.time), time_unit=self.unit,
@@ -362,26 +362,28 @@ class Layout:
 
 def _name_numbers(names: Sequence[pl.Series]) -> np.ndarray | None:
     """Numbers i8[n] of names: equal for equal names, unique for missing ones; None without any."""
-    every_name = pl.concat(names)
-    if every_name.null_count() == len(every_name):
+    all_names = pl.concat(names)
+    if all_names.null_count() == len(all_names):
         return None
-    codes = every_name.cast(pl.Categorical).to_physical().cast(pl.Int64)
-    return codes.fill_null(-1 - pl.int_range(len(codes), eager=True)).to_numpy()
+    name_codes = all_names.cast(pl.Categorical).to_physical().cast(pl.Int64)
+    return name_codes.fill_null(-1 - pl.int_range(len(name_codes), eager=True)).to_numpy()
 
 
 def _root_chats(cells: Cells, roots: dict[str, str]) -> pl.Series:
     """Root chat of each request: its session. Adds each chat's root to `roots`. Raises
     TraceError."""
-    sessions = []
-    for i in range(cells.size):
-        chat, parent = cells.value("chat_id", i), cells.value("parent_chat_id", i)
+    root_chats = []
+    for row in range(cells.size):
+        chat, parent = cells.value("chat_id", row), cells.value("parent_chat_id", row)
         parent = -1 if parent is MISSING else parent
         for column, chat_name in (("chat_id", chat), ("parent_chat_id", parent)):
             if type(chat_name) not in {int, str}:
-                raise cells.error_at(column, i, "a number or a name (-1: no parent)")
-        sessions.append(str(chat) if parent in {-1, "-1"} else roots.get(str(parent), str(parent)))
-        roots[str(chat)] = sessions[-1]
-    return pl.Series(sessions, dtype=pl.String)
+                raise cells.error_at(column, row, "a number or a name (-1: no parent)")
+        root_chats.append(
+            str(chat) if parent in {-1, "-1"} else roots.get(str(parent), str(parent))
+        )
+        roots[str(chat)] = root_chats[-1]
+    return pl.Series(root_chats, dtype=pl.String)
 
 
 def _json_format(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:

@@ -39,5 +39,5 @@ def chance_sum(p: Population, wait_steps: float) -> float:
     """Returns the running sum `p.chances` at a wait, interpolated linearly. wait_steps: the wait in
     units of `p.step_s` seconds, with a fraction."""
     step = int(wait_steps)
-    sum_before = p.chances[step - 1] if step > 0 else 0.0
-    return float(sum_before + (p.chances[step] - sum_before) * (wait_steps - step))
+    chance_before = p.chances[step - 1] if step > 0 else 0.0
+    return float(chance_before + (p.chances[step] - chance_before) * (wait_steps - step))

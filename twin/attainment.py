@@ -106,11 +106,11 @@ class Attainment:
     def slo_by_tenant(self) -> list[tuple[float, float, float]]:
         """For each tenant (share of the requests, TTFT SLO in seconds, TPOT SLO in seconds); one
         entry for all requests if there are no tenants."""
-        s = self.scenario
+        slo = self.scenario.slo
         return [
-            (tenant.share, tenant.ttft_s or s.slo.ttft_s, 1e-3 * (tenant.tpot_ms or s.slo.tpot_ms))
-            for tenant in s.tenants
-        ] or [(1.0, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)]
+            (tenant.share, tenant.ttft_s or slo.ttft_s, 1e-3 * (tenant.tpot_ms or slo.tpot_ms))
+            for tenant in self.scenario.tenants
+        ] or [(1.0, slo.ttft_s, 1e-3 * slo.tpot_ms)]
 
     @cached_property
     def long_prompts(self) -> Prompts:
@@ -125,8 +125,8 @@ class Attainment:
     def _after_filling(self, waits_s: np.ndarray) -> np.ndarray:
         """Waits (s) of a sample, in order of arrival, without those while queues still fill."""
         is_long = len(waits_s) > TIMES * SAMPLE
-        start = int(FILLS * len(waits_s)) if is_long else BEGINS if len(waits_s) > 2 * BEGINS else 0
-        return waits_s[start:]
+        skip = int(FILLS * len(waits_s)) if is_long else BEGINS if len(waits_s) > 2 * BEGINS else 0
+        return waits_s[skip:]
 
     def ttft_share(self, rate: float, iteration_s: float, *, is_long: bool = False) -> float:
         """Share of requests whose TTFT is within the SLO at `rate` requests/s. iteration_s: mean of
@@ -163,12 +163,12 @@ class Attainment:
         rate = max(rate, LEAST * self.max_rate)
         if rate < FULL * self.max_rate:
             prompts = self._queue_prompts(rate)
-            ttft_s = fmean(self._ttfts_s(prompts, self.pool, rate, 0.0).tolist())
+            mean_ttft_s = fmean(self._ttfts_s(prompts, self.pool, rate, 0.0).tolist())
         else:
             batch_prompts = max(1.0, self.pool.budget / fmean(self.prompts.fresh.tolist()))
             batch_s = batch_prompts * self.pool.instances / self.max_rate
-            ttft_s = self.extra_s + self.pool.delay_s + HAND_OFF * batch_s
-        return float(f"{ttft_s - front_end_s:.2g}")
+            mean_ttft_s = self.extra_s + self.pool.delay_s + HAND_OFF * batch_s
+        return float(f"{mean_ttft_s - front_end_s:.2g}")
 
     def wire_factor(self, rate: float, iteration_s: float) -> float:
         """Mean factor by which other traffic, present for a part of the time, prolongs an exchange
@@ -196,14 +196,14 @@ class Attainment:
         prefills = self.pool.instances
         busy_share = most_share * min(prefills * port_transfers * self.port_s / iteration_s, 1.0)
         mean_ends = batches_seen / prefills
-        factor, chance, other_chance = 0.0, math.exp(-mean_ends), 1.0
+        mean_factor, count_chance, remaining_chance = 0.0, math.exp(-mean_ends), 1.0
         for end_count in range(MOST_ENDS):
-            factor += chance / (1.0 - min(end_count * busy_share, most_share))
-            other_chance -= chance
-            chance *= mean_ends / (end_count + 1)
-        if other_chance > NO_CHANCE:  # so many ends are their mean
-            factor += other_chance / (1.0 - min(mean_ends * busy_share, most_share))
-        return factor
+            mean_factor += count_chance / (1.0 - min(end_count * busy_share, most_share))
+            remaining_chance -= count_chance
+            count_chance *= mean_ends / (end_count + 1)
+        if remaining_chance > NO_CHANCE:  # so many ends are their mean
+            mean_factor += remaining_chance / (1.0 - min(mean_ends * busy_share, most_share))
+        return mean_factor
 
     def _batches_per_s(self, pool: Pool, rate: float) -> float:
         """Batches/s that all prefill instances end at `rate` requests/s (taken to two digits)."""
@@ -240,20 +240,20 @@ class Attainment:
         first token for a prefill batch is subtracted. joining: requests that join an instance in an
         iteration."""
         wait_iterations = 0.0 if self.passes else self._wait_moment(1, self._recent_share(joining))
-        pass_wait_s, tpot_sum_s, answers_count = self._pass_wait_s(rate, iteration_s), 0.0, 0
-        for tokens, count in self.lengths:
+        pass_wait_s, tpot_sum_s, counted_answers = self._pass_wait_s(rate, iteration_s), 0.0, 0
+        for tokens, answers in self.lengths:
             if tokens > 1:
                 answer_s = (self._mean_iterations(tokens - 1) + wait_iterations) * iteration_s
-                tpot_sum_s += count * max(answer_s - pass_wait_s, 0.0) / (tokens - 1)
-                answers_count += count
-        return tpot_sum_s / answers_count if answers_count else iteration_s / self.per_iteration
+                tpot_sum_s += answers * max(answer_s - pass_wait_s, 0.0) / (tokens - 1)
+                counted_answers += answers
+        return tpot_sum_s / counted_answers if counted_answers else iteration_s / self.per_iteration
 
     def _mean_iterations(self, tokens: int) -> float:
         """Mean iterations of an answer with this number of tokens after the first. The last
         iteration of a long answer computes some tokens that the answer does not need."""
-        per_pass = self.per_iteration
+        pass_tokens = self.per_iteration
         if tokens > SHORT_TOKENS:
-            return (tokens + 0.5 * (self.variance / per_pass + per_pass - 1.0)) / per_pass
+            return (tokens + 0.5 * (self.variance / pass_tokens + pass_tokens - 1.0)) / pass_tokens
         draft_tokens = self.scenario.deployment.decode.mtp_draft_tokens
         chances = iteration_chances(tokens, draft_tokens, self.acceptance)
         return math.fsum(iterations * chance for iterations, chance in enumerate(chances, start=1))
@@ -310,8 +310,10 @@ class Attainment:
     def lasting_shares(self) -> list[float]:
         """For each answer length of `lengths`: standard deviation of the mean iteration of such an
         answer, divided by that of single iterations over time."""
-        per_pass, total = self.per_iteration, len(self.answers)
-        lives = [(max(tokens - 1, 1) / per_pass, count / total) for tokens, count in self.lengths]
+        pass_tokens, answers = self.per_iteration, len(self.answers)
+        lives = [
+            (max(tokens - 1, 1) / pass_tokens, count / answers) for tokens, count in self.lengths
+        ]
         return [math.sqrt(variance_share_of_mean(lives, life)) for life, _ in lives]
 
     def _chance_in_tpot(
@@ -323,26 +325,33 @@ class Attainment:
         single_variance: relative variance between consecutive iterations; recent_share: as
         `_recent_share` returns. The number of iterations is exact for short answers, which decide
         where a few per cent are late; for longer ones renewal theory gives mean and variance."""
-        later_tokens, per_pass = tokens - 1, self.per_iteration
+        later_tokens, pass_tokens = tokens - 1, self.per_iteration
         if later_tokens < 1:
             return 1.0
         if later_tokens <= SHORT_TOKENS:
             draft_tokens = self.scenario.deployment.decode.mtp_draft_tokens
             chances = iteration_chances(later_tokens, draft_tokens, self.acceptance)
-            limit, slow_variance = limit_s * later_tokens / iteration_s, deviation * deviation
+            limit_iterations = limit_s * later_tokens / iteration_s
+            slow_variance = deviation * deviation
             return math.fsum(
                 chance
-                * self._chance_within(n, limit, slow_variance + single_variance / n, recent_share)
-                for n, chance in enumerate(chances, start=1)
+                * self._chance_within(
+                    iterations,
+                    limit_iterations,
+                    slow_variance + single_variance / iterations,
+                    recent_share,
+                )
+                for iterations, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
-        wait_mean, square_mean = (self._wait_moment(power, recent_share) for power in (1, 2))
-        mean_s = (self._mean_iterations(later_tokens) + wait_mean) * iteration_s / later_tokens
-        variance = later_tokens * self.variance / per_pass**3 + square_mean - wait_mean * wait_mean
-        variance += single_variance * later_tokens / per_pass
-        single_s = iteration_s / later_tokens * math.sqrt(variance)
-        deviation_s = math.hypot(single_s, deviation * mean_s)
-        return 0.5 * math.erfc((mean_s - limit_s) / max(deviation_s, 1e-12) / math.sqrt(2.0))
+        wait_mean, wait_square = (self._wait_moment(power, recent_share) for power in (1, 2))
+        tpot_s = (self._mean_iterations(later_tokens) + wait_mean) * iteration_s / later_tokens
+        variance = later_tokens * self.variance / pass_tokens**3 + wait_square
+        variance -= wait_mean * wait_mean
+        variance += single_variance * later_tokens / pass_tokens
+        single_deviation_s = iteration_s / later_tokens * math.sqrt(variance)
+        tpot_deviation_s = math.hypot(single_deviation_s, deviation * tpot_s)
+        return 0.5 * math.erfc((tpot_s - limit_s) / max(tpot_deviation_s, 1e-12) / math.sqrt(2.0))
 
     def _recent_share(self, joining: float) -> float:
         """Share of requests that choose the decode instance whose iteration ended last. It has just
@@ -365,7 +374,7 @@ class Attainment:
         if self.colocated:
             return math.fsum(iterations * ratio <= limit for ratio in ratios) / len(NORMAL)
         wait_shares = [min(max(limit / ratio - iterations, 0.0), 1.0) for ratio in ratios]
-        met_shares = ((1.0 - recent) * w + recent * w**self.choices for w in wait_shares)
+        met_shares = ((1.0 - recent) * wait + recent * wait**self.choices for wait in wait_shares)
         return math.fsum(met_shares) / len(NORMAL)
 
     def _wait_moment(self, power: int, recent: float) -> float:
@@ -409,56 +418,59 @@ def attainment(priced: Priced) -> Attainment:
     """The formulas of a deployment's SLO attainment, from its prices and a sample of requests."""
     s, assembly, traffic = priced.scenario, priced.parts, priced.traffic
     costs, deployment = assembly.costs, s.deployment
-    pool_at, queue, passes = None, None, 0.0
+    pool_by_load, prefill, passes = None, None, 0.0
     hit_share = traffic.hit_tokens / traffic.input_tokens
     prompts = first_prompts(s, priced.sample, priced.seen_tokens, hit_share)
     if costs.colocated_role is not None:
-        pool_at = colocated_pool_by_load(assembly, costs.colocated_role, traffic, front_routers(s))
+        pool_by_load = colocated_pool_by_load(
+            assembly, costs.colocated_role, traffic, front_routers(s)
+        )
         # Half of the interval at which prompts are received, and passes that are formed ahead.
         passes = 0.5 * deployment.colocated.receive_every + costs.runs_ahead
     elif costs.prefill_role is not None:
-        queue = prefill_pool(s, assembly, costs.prefill_role, traffic)
+        prefill = prefill_pool(s, assembly, costs.prefill_role, traffic)
         passes = 0.5 * costs.first_by_decode
-        requests_per_round = queue.budget / traffic.fresh_tokens * queue.instances
+        requests_per_round = prefill.budget / traffic.fresh_tokens * prefill.instances
         repeats = math.ceil(ROUNDS * requests_per_round / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES * SAMPLE // len(prompts.fresh)))
     mixed = costs.colocated_role
-    piece_tokens = queue.chunk if queue else 0.0  # of a prompt in one batch, at most
+    piece_tokens = prefill.chunk if prefill else 0.0  # of a prompt in one batch, at most
     if mixed is not None:
         piece_tokens = mixed.prompt_tokens / mixed.ranks * min(mixed.pool.prompt_ranks, mixed.ranks)
-    longer_prompts = LONGER if queue is not None and s.workload.arrivals != "trace" else 0
+    longer_prompts = LONGER if prefill is not None and s.workload.arrivals != "trace" else 0
     if piece_tokens:  # fewer prompts where each is computed in thousands of pieces
         piece_count = math.fsum(math.ceil(fresh / piece_tokens) for fresh in prompts.fresh)
         longer_prompts = min(longer_prompts, int(len(prompts.fresh) * PIECES / piece_count))
         prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / piece_count, 1.0)))
-    token_s, port_s, extra_s = 0.0, 0.0, 1e-3 * s.front_end.service_ms
-    if queue is not None or pool_at is not None:
+    transfer_s_per_token, port_s, extra_s = 0.0, 0.0, 1e-3 * s.front_end.service_ms
+    if prefill is not None or pool_by_load is not None:
         extra_s += costs.tokenise_s * traffic.input_tokens
     if costs.prefill_role is not None and costs.decode_role is not None:
-        token_bytes, _ = handed_and_moved_bytes(costs.deployed, costs.kv_bytes_per_token)
+        bytes_per_token, _ = handed_and_moved_bytes(costs.deployed, costs.kv_bytes_per_token)
         decode = costs.decode_role
         receivers = math.ceil(decode.pool.rank_dies / costs.senders)  # of one die that sends
-        token_bytes *= decode.die_kv * receivers
-        seats = [(seat.role, seat.die_of_rank) for seat in place(s, assembly.net).instances]
+        bytes_per_token *= decode.die_kv * receivers
+        role_dies = [(seat.role, seat.die_of_rank) for seat in place(s, assembly.net).instances]
         plane = deployment.kv_transfer_plane
-        nic_price = nic(assembly.net, seats[0][1][0], plane)
-        bytes_per_s = hand_off_bytes_per_s(assembly.net, nic_price, seats, plane)
-        token_s = TRANSFERS * token_bytes / costs.handed_bytes_per_s(bytes_per_s)
-        token_s *= transfer_collision(assembly.net, seats, plane).mean
+        nic_price = nic(assembly.net, role_dies[0][1][0], plane)
+        bytes_per_s = hand_off_bytes_per_s(assembly.net, nic_price, role_dies, plane)
+        transfer_s_per_token = TRANSFERS * bytes_per_token / costs.handed_bytes_per_s(bytes_per_s)
+        transfer_s_per_token *= transfer_collision(assembly.net, role_dies, plane).mean
         fixed_bytes = costs.state_bytes * decode.die_state
         fixed_bytes += costs.shape.window * costs.window_bytes_per_token * decode.die_kv
         fixed_bytes *= receivers
-        fixed_s = token_s * fixed_bytes / token_bytes
+        fixed_s = transfer_s_per_token * fixed_bytes / bytes_per_token
         extra_s += nic_price.latency_s + fixed_s
         if plane == assembly.net.scale_up_plane:
-            port_s = (fixed_s + token_s * traffic.input_tokens) / TRANSFERS
+            port_s = (fixed_s + transfer_s_per_token * traffic.input_tokens) / TRANSFERS
     draft_tokens, acceptance = deployment.decode.mtp_draft_tokens, costs.mtp_acceptance
-    per_pass = tokens_per_iteration(draft_tokens, acceptance)
-    answer_passes = max((float(priced.whole_answers.mean()) - 1.0) / per_pass, 1.0)
+    pass_tokens = tokens_per_iteration(draft_tokens, acceptance)
+    answer_passes = max((float(priced.whole_answers.mean()) - 1.0) / pass_tokens, 1.0)
     return Attainment(
-        s, prompts, priced.whole_answers, queue, extra_s,
-        token_s, per_pass, token_variance(draft_tokens, acceptance),
-        acceptance, passes, bool(costs.first_after_pass and queue and costs.decode_role), pool_at,
+        s, prompts, priced.whole_answers, prefill, extra_s,
+        transfer_s_per_token, pass_tokens, token_variance(draft_tokens, acceptance),
+        acceptance, passes, bool(costs.first_after_pass and prefill and costs.decode_role),
+        pool_by_load,
         deployment.decode.instances if deployment.mode == "decode_only" else 1, longer_prompts,
         costs.prefill_role.ranks if costs.prefill_role else 1, port_s,
         _overlap_s(priced, answer_passes * (1.0 + draft_tokens)),
@@ -476,9 +488,10 @@ def _overlap_s(priced: Priced, verified_tokens: float) -> float:
     for role, costs in role_costs.items():
         overlap = overlaps.get((decoding_role, role), 0.0)
         if overlap:
-            tokens = verified_tokens if role != "prefill" else priced.traffic.fresh_tokens
-            tokens += priced.traffic.fresh_tokens if role == "colocated" else 0.0
-            ratio = role_costs[decoding_role].pool.instances / costs.pool.instances  # of each
+            request_tokens = verified_tokens if role != "prefill" else priced.traffic.fresh_tokens
+            request_tokens += priced.traffic.fresh_tokens if role == "colocated" else 0.0
+            instance_ratio = role_costs[decoding_role].pool.instances / costs.pool.instances
             bytes_per_s = costs.dies * all_to_all(net, dies_of_role[role]).bytes_per_s
-            overlap_s += overlap * ratio * tokens * float(bytes_sent(costs).sum()) / bytes_per_s
+            sent_bytes = float(bytes_sent(costs).sum())  # of a token
+            overlap_s += overlap * instance_ratio * request_tokens * sent_bytes / bytes_per_s
     return overlap_s

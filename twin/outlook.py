@@ -56,33 +56,36 @@ def state_at(
     rate, instances = math.inf if rate is None else rate, pool.instances
     admitted_rate = min(rate, forecast.front_end_requests_per_s)
     if costs.prefill_role is not None:  # even slots answer no more, and prefill waits for them
-        pool_rates = [p.requests_per_s for p in (forecast.prefill, forecast.decode) if p]
+        pool_rates = [
+            stage.requests_per_s for stage in (forecast.prefill, forecast.decode) if stage
+        ]
         admitted_rate = min([admitted_rate, *pool_rates])
-    clients_each = math.inf
+    instance_clients = math.inf
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
-        clients_each = s.workload.concurrency / instances
+        instance_clients = s.workload.concurrency / instances
     away_s = s.workload.think_s + s.front_end.service_ms * 1e-3
     # Of a router's mixed instances that begins an iteration next which takes what comes; else it
     # takes turns, and gaps of an instance add up.
-    sharers, gap_cv = 1, {"gamma": s.workload.cv, "uniform": 0.0}.get(s.workload.arrivals, 1.0)
+    sharing_instances = 1
+    gap_cv = {"gamma": s.workload.cv, "uniform": 0.0}.get(s.workload.arrivals, 1.0)
     if costs.colocated_role is not None:
         away_s += costs.tokenise_s * priced.traffic.input_tokens
         router_instances = instances // front_routers(s)
-        sharers = router_instances if ROUTERS[s.router.policy] in SEES_WAITS else 1
+        sharing_instances = router_instances if ROUTERS[s.router.policy] in SEES_WAITS else 1
     inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
     judge = judge or attainment(priced)
 
     def state_with(slot_s: float) -> Stationary:
         """The steady state where slots are reserved for `slot_s` seconds before decode."""
         return stationary_state(priced, Arriving(
-            inputs, outputs, admitted_rate / instances, slot_s, clients_each, slot_s + away_s,
-            gap_cv / math.sqrt(instances // sharers), most_iteration_s, patience_s, sharers,
-            judge.wire_factor,
+            inputs, outputs, admitted_rate / instances, slot_s, instance_clients, slot_s + away_s,
+            gap_cv / math.sqrt(instances // sharing_instances), most_iteration_s, patience_s,
+            sharing_instances, judge.wire_factor,
         ))  # fmt: skip
 
     if costs.prefill_role is None or reserved_s is not None:
         state = state_with(reserved_s or 0.0)
-    elif math.isinf(clients_each):
+    elif math.isinf(instance_clients):
         # Where more come than prefill computes its queue has no mean.
         state = state_with(judge.reserved_s(rate if forecast.limit == "prefill" else admitted_rate))
     else:  # clients that wait for prefill are as many fewer that decode
@@ -90,7 +93,7 @@ def state_at(
         for _ in range(ROUNDS - 1):
             stay_s = away_s + state.life * state.iteration_s
             state = state_with(
-                _wait_of_clients_s(judge, admitted_rate, clients_each * instances, stay_s)
+                _wait_of_clients_s(judge, admitted_rate, instance_clients * instances, stay_s)
             )
     if rate > admitted_rate * (1.0 + 1e-9) and math.isfinite(rate):
         state.overloaded = True
@@ -122,22 +125,28 @@ def _wait_of_clients_s(judge: Attainment, max_rate: float, clients: float, stay_
 def outlook(priced: Priced) -> Outlook:
     """Returns the deployment's TPOT at the offered load, its sustained rate and its largest rate
     within the SLO. Raises the errors of `predict_steady`."""
-    forecast, rate, judge = priced.prediction, priced.sample.rate_req_per_s, attainment(priced)
+    forecast, judge = priced.prediction, attainment(priced)
+    offered_rate = priced.sample.rate_req_per_s
     slo_rate, limit_role = _slo_rate(priced, judge)
-    sustained, tpot_s = min(forecast.requests_per_s, judge.max_rate), None
+    sustained_rate, tpot_s = min(forecast.requests_per_s, judge.max_rate), None
     if forecast.decode is not None:
-        state = state_at(priced, rate, judge=judge)
+        state = state_at(priced, offered_rate, judge=judge)
         tpot_s = _mean_tpot_s(judge, state)
-        if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
+        # At lower rates it is not needed: uneven ranks lower it.
+        if offered_rate is None or offered_rate > slo_rate:
             if judge.pool or not state.overloaded:  # else it is the same
                 state = state_at(
                     priced, math.inf, reserved_s=judge.reserved_s(slo_rate), judge=judge
                 )
-            sustained = max(slo_rate, min(sustained, state.rate_req_per_s * priced.pool.instances))
+            sustained_rate = max(
+                slo_rate, min(sustained_rate, state.rate_req_per_s * priced.pool.instances)
+            )
     # Of all that is offered: what no KV space has room for is refused, and waits nowhere.
     admitted_share = priced.room.admitted_share
-    rate = None if rate is None else rate / admitted_share
-    return Outlook(tpot_s, rate, sustained / admitted_share, slo_rate / admitted_share, limit_role)
+    offered_rate = None if offered_rate is None else offered_rate / admitted_share
+    return Outlook(
+        tpot_s, offered_rate, sustained_rate / admitted_share, slo_rate / admitted_share, limit_role
+    )
 
 
 def _mean_tpot_s(judge: Attainment, state: Stationary) -> float:
@@ -174,19 +183,21 @@ def _slo_rate(priced: Priced, judge: Attainment) -> tuple[float, str]:
     none does; the role of the limiting pool). The TPOT SLO bounds decode's iteration and so its
     rate; the TTFT SLO bounds the rate of prefill."""
     forecast = priced.prediction
-    max_rate, iteration_s, limit = forecast.requests_per_s, 0.0, forecast.limit
+    max_rate, iteration_s, limit_role = forecast.requests_per_s, 0.0, forecast.limit
     if forecast.decode is not None:
         state = _decode_at_slo(priced, judge)
         if state is None:
             return 0.0, priced.pool.role
-        iteration_s, rate = state.iteration_s, state.rate_req_per_s * priced.pool.instances
-        if SAFE * rate < max_rate:
+        iteration_s, decode_rate = state.iteration_s, state.rate_req_per_s * priced.pool.instances
+        if SAFE * decode_rate < max_rate:
             # What reaches decode is what the stages before it pass on: these may be in the way.
-            limit = priced.pool.role if rate < SAME * forecast.requests_per_s else limit
-            max_rate = SAFE * rate
+            limit_role = (
+                priced.pool.role if decode_rate < SAME * forecast.requests_per_s else limit_role
+            )
+            max_rate = SAFE * decode_rate
     mode = priced.scenario.deployment.mode
     if mode == "decode_only":
-        return max_rate, limit
+        return max_rate, limit_role
     prefill_rate = judge.largest_rate(FULL * max_rate, iteration_s)
     if _is_open_colocated(priced.scenario):
         prefill_rate = _mixed_slo_rate(
@@ -194,7 +205,7 @@ def _slo_rate(priced: Priced, judge: Attainment) -> tuple[float, str]:
         )
     if prefill_rate < FULL * max_rate:
         return prefill_rate, "prefill" if mode != "colocated" else "colocated"
-    return prefill_rate, limit
+    return prefill_rate, limit_role
 
 
 def _is_open_colocated(s: Scenario) -> bool:

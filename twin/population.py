@@ -190,22 +190,24 @@ def compute_prompts(p: Population) -> None:
     may_compute = not (p.prompt_delay > 0 and must_delay_prompts(p))
     for first_rank in range(0, p.chunk.size, p.prompt_ranks):
         ranks = min(p.prompt_ranks, p.chunk.size - first_rank)
-        room_tokens, tokens, pairs = p.chunk_most * ranks * may_compute, 0.0, 0.0
+        room_tokens, group_tokens, group_pairs = p.chunk_most * ranks * may_compute, 0.0, 0.0
         while room_tokens > 0.0 and p.head[first_rank] != NONE:
             slot = p.head[first_rank]
-            computed = min(room_tokens, p.to_compute[slot])
-            tokens += computed
-            pairs += computed * (p.prompt[slot] - p.to_compute[slot] + 0.5 * (computed + 1.0))
-            p.to_compute[slot] -= computed
-            room_tokens -= computed
+            computed_tokens = min(room_tokens, p.to_compute[slot])
+            group_tokens += computed_tokens
+            group_pairs += computed_tokens * (
+                p.prompt[slot] - p.to_compute[slot] + 0.5 * (computed_tokens + 1.0)
+            )
+            p.to_compute[slot] -= computed_tokens
+            room_tokens -= computed_tokens
             if p.to_compute[slot] <= 0.0:
                 p.head[first_rank] = p.following[slot]
                 p.queued[0] -= 1
                 p.due[slot] = p.at[ITERATION] + 1
                 schedule_slot(p, slot)
         for rank in range(first_rank, first_rank + ranks):
-            p.chunk[rank], p.chunk_pairs[rank] = tokens / ranks, pairs / ranks
-        if tokens > 0.0 and p.head[first_rank] != NONE:
+            p.chunk[rank], p.chunk_pairs[rank] = group_tokens / ranks, group_pairs / ranks
+        if group_tokens > 0.0 and p.head[first_rank] != NONE:
             p.at[DELAYED] = p.prompt_delay  # what is left of a release waits no further
 
 
@@ -266,11 +268,11 @@ def add_to_stretch(p: Population, took_s: float) -> None:
     p.stretch[2] += 1.0
     if p.stretch[2] < stretch_size(p):
         return
-    mean_s = p.stretch[1] / p.stretch[2]
+    stretch_mean_s = p.stretch[1] / p.stretch[2]
     p.seen[6] += 1.0
-    p.seen[7] += mean_s * mean_s
-    p.seen[8] += mean_s * (p.stretch[0] if p.stretch[0] > 0.0 else mean_s)
-    p.stretch[0], p.stretch[1], p.stretch[2] = mean_s, 0.0, 0.0
+    p.seen[7] += stretch_mean_s * stretch_mean_s
+    p.seen[8] += stretch_mean_s * (p.stretch[0] if p.stretch[0] > 0.0 else stretch_mean_s)
+    p.stretch[0], p.stretch[1], p.stretch[2] = stretch_mean_s, 0.0, 0.0
 
 
 @kernel
@@ -313,19 +315,19 @@ def skip_iterations(p: Population, last: int) -> None:
     """Advance an instance without prompts to the iteration before the next one in which a request
     comes, joins or leaves; at most to the one before `last`. Until then contexts grow evenly, so
     the seconds of the measured iterations are interpolated between the first and the last."""
-    start = p.at[ITERATION]
+    start_iteration = p.at[ITERATION]
     is_full = p.at[WAITS] > 0
     if p.ahead[0] < 1.0 or (is_full and p.refused[0] > p.shortest):
         return
-    last = min(last, start + 1 + int(p.ahead[0]))
-    next_event = start + 1
+    last = min(last, start_iteration + 1 + int(p.ahead[0]))
+    next_event = start_iteration + 1
     while next_event < last and p.ring[next_event % p.ring.size] == NONE:
         next_event += 1
-    first_measured = start + LOOK_EVERY - start % LOOK_EVERY
+    first_measured = start_iteration + LOOK_EVERY - start_iteration % LOOK_EVERY
     last_measured = (next_event - 1) // LOOK_EVERY * LOOK_EVERY
     if last_measured - first_measured < LEAST_LOOKS * LOOK_EVERY:
         return
-    grow_contexts(p, first_measured - start)
+    grow_contexts(p, first_measured - start_iteration)
     first_s, first_tokens = present_iteration_s(p), context_tokens(p)
     grow_contexts(p, last_measured - first_measured)
     last_s, last_tokens = present_iteration_s(p), context_tokens(p)
@@ -335,9 +337,9 @@ def skip_iterations(p: Population, last: int) -> None:
         add_to_stretch(p, took_s)
         add_to_sums(p, took_s, first_tokens + (last_tokens - first_tokens) * interval / intervals)
     grow_contexts(p, next_event - 1 - last_measured)
-    p.ahead[0] -= next_event - 1 - start
+    p.ahead[0] -= next_event - 1 - start_iteration
     if is_full:  # one is drawn in each iteration, and finds no room
-        p.at[DRAWS] += next_event - 1 - start
+        p.at[DRAWS] += next_event - 1 - start_iteration
     p.at[ITERATION] = next_event - 1
 
 
@@ -349,14 +351,14 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
     iteration.
     pace: expected arrivals of the next iteration divided by the mean `arrivals`. Returns the pace
     after the skipped iterations."""
-    start = p.at[ITERATION]
+    start_iteration = p.at[ITERATION]
     if p.at[WAITS] > 0 or p.at[DECODES] == 0 or p.ahead[0] < LEAST_QUIET * pace:
         return pace
-    skip_count = min(last - 1 - start, int(p.ahead[0] / pace), full_chunk_iterations(p))
-    next_event = start + 1
-    while next_event <= start + skip_count and p.ring[next_event % p.ring.size] == NONE:
+    skip_count = min(last - 1 - start_iteration, int(p.ahead[0] / pace), full_chunk_iterations(p))
+    next_event = start_iteration + 1
+    while next_event <= start_iteration + skip_count and p.ring[next_event % p.ring.size] == NONE:
         next_event += 1
-    skip_count = next_event - 1 - start
+    skip_count = next_event - 1 - start_iteration
     if skip_count < LEAST_QUIET:
         return pace
     grow_contexts(p, 1)
@@ -371,7 +373,7 @@ def skip_mixed_iterations(p: Population, last: int, pace: float, arrivals: float
     last_s, last_tokens = present_iteration_s(p), context_tokens(p)
     for skipped in range(skip_count):
         past_share = skipped / (skip_count - 1)
-        took_s, iteration = first_s + (last_s - first_s) * past_share, start + 1 + skipped
+        took_s, iteration = first_s + (last_s - first_s) * past_share, start_iteration + 1 + skipped
         p.ahead[0] -= pace
         p.seen[11] += pace * arrivals
         p.now_s[0] += took_s

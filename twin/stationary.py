@@ -106,17 +106,17 @@ class Passes:
         """Add the measurements of the last pass, which `p.seen` holds. even_s: seconds that all
         measured iterations would take with even ranks; arriving: sample of the requests."""
         iterations, total_s, _, _, late_count, _, *swing_sums = map(float, p.seen[:9])
-        ended_answers, token_sum_s, expected_prompts, came_tokens = map(float, p.seen[9:])
+        ended_answers, tpot_sum_s, expected_prompts, arrived_tokens = map(float, p.seen[9:])
         self.ratios.append(total_s / even_s)
         expected_tokens = expected_prompts * (p.colocated * float(arriving.inputs.mean()))
-        self.came.append(came_tokens / expected_tokens if expected_tokens > 0.0 else 1.0)
+        self.came.append(arrived_tokens / expected_tokens if expected_tokens > 0.0 else 1.0)
         self.late.append(late_count / iterations)
-        self.answers += (ended_answers, token_sum_s, iterations, total_s)
+        self.answers += (ended_answers, tpot_sum_s, iterations, total_s)
         stretches, square_sum, neighbour_sum = swing_sums
         if stretches > 0.0:  # a pass over few iterations may end within its first one
             self.lasting_squares.append(neighbour_sum / stretches * (iterations / even_s) ** 2)
-            mean_square = max(square_sum - neighbour_sum, 0.0) / stretches
-            self.own_squares.append(mean_square * (iterations / total_s) ** 2 * stretch_size(p))
+            own_mean_square = max(square_sum - neighbour_sum, 0.0) / stretches
+            self.own_squares.append(own_mean_square * (iterations / total_s) ** 2 * stretch_size(p))
 
     def ratio_and_error(self) -> tuple[float, float]:
         """(mean ratio of measured seconds to those with even ranks, relative standard error)."""
@@ -130,12 +130,14 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     decode, seed, is_mixed = s.deployment.decode, s.seed, pool.role == "colocated"
     dies_per_npu = costs.chip.dies_per_npu
     rank_slots = slots_of_ranks(costs.ranks, pool.batch_per_npu, pool.rank_dies, dies_per_npu)
-    fresh, pairs = priced.traffic.fresh_tokens * is_mixed, priced.traffic.fresh_pairs * is_mixed
+    fresh_tokens = priced.traffic.fresh_tokens * is_mixed
+    fresh_pairs = priced.traffic.fresh_pairs * is_mixed
     longest_tokens = int(arriving.outputs.max(initial=1))
     operator_s = costs.operator_sink()
     one_request = np.ones(1, np.int64), np.ones(1), 0, 1
-    min_s = float(decode_iteration_s(costs.decode, *one_request, *imbalance.table, operator_s))
-    wait_count, acceptance = int(arriving.reserved_s / min_s), priced.parts.costs.mtp_acceptance
+    shortest_s = float(decode_iteration_s(costs.decode, *one_request, *imbalance.table, operator_s))
+    wait_iterations = int(arriving.reserved_s / shortest_s)
+    acceptance = priced.parts.costs.mtp_acceptance
     life = mean_iterations(arriving.outputs, decode.mtp_draft_tokens, acceptance)
     slot_count = int(rank_slots.sum())
     next_slots = np.arange(1, slot_count + 1, dtype=np.int32)
@@ -143,10 +145,11 @@ def _empty_population(priced: Priced, arriving: Arriving) -> Population:
     coefficients = numbers(costs.decode).view(dtype_of(DecodeCosts))
     array_sizes = {"ranks": costs.ranks, "places": slot_count, "operators": operator_s.size,
                    "answers": SAMPLED if is_mixed else 1, "waits": WAITS,
-                   "ring": 1 << (longest_tokens + wait_count + 4).bit_length()}  # fmt: skip
+                   "ring": 1 << (longest_tokens + wait_iterations + 4).bit_length()}  # fmt: skip
     return Population(
         array_sizes, prices=coefficients, colocated=int(is_mixed),
-        fresh=fresh / float(arriving.inputs.mean()), pair=pairs / mean_square(arriving.inputs),
+        fresh=fresh_tokens / float(arriving.inputs.mean()),
+        pair=fresh_pairs / mean_square(arriving.inputs),
         prompt_ranks=pool.prompt_ranks, prompt_delay=pool.prompt_delay,
         chunk_most=costs.prompt_tokens / costs.ranks, most_waiting=math.inf, expected_s=0.0,
         instances=float(arriving.sharing), prompt_s=_prompt_wait_s(priced, arriving), step_s=0.0,
@@ -176,7 +179,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     p = _empty_population(priced, arriving)
     life = mean_iterations(arriving.outputs, p.draft_tokens, p.acceptance)
     context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
-    prompt = _mean_prompt(p)
+    mean_prompt = _mean_prompt(p)
     requests_per_rank = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
     slots = float(np.minimum(p.slots, requests_per_rank).sum())
     unevenness, passes = 1.0, Passes()
@@ -185,11 +188,11 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     def time_s(inflow: float) -> float:
         """Seconds of an iteration in which `inflow` requests arrive, with uneven ranks."""
         return unevenness * _even_mean_s(
-            p, min(inflow * life, slots), context_tokens, inflow, prompt
+            p, min(inflow * life, slots), context_tokens, inflow, mean_prompt
         )
 
     min_passes = LINE + 1 if p.colocated else FEWEST
-    by_second, alone_prices = p.colocated and math.isinf(arriving.clients), p.prices.copy()
+    open_arrivals, alone_prices = p.colocated and math.isinf(arriving.clients), p.prices.copy()
     inflow = 0.0
     max_passes = max(min_passes + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for pass_number in range(max_passes):
@@ -201,7 +204,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
         if pass_number >= min_passes and is_settled and passes.ratio_and_error()[1] < SCATTER:
             break
         mean_s = time_s(inflow)
-        _begin_pass(p, mean_s, bool(by_second))
+        _begin_pass(p, mean_s, bool(open_arrivals))
         reserved_for = arriving.reserved_s / mean_s
         p.most_waiting = arriving.patience_s / mean_s * inflow
         if not (is_settled and p.colocated):  # else the last pass is a beginning like any other
@@ -209,19 +212,21 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
             run_population(p, residents, int(BURN * life) + 1, inflow, reserved_for)
         p.seen[:] = 0.0
         run_population(p, 0, _measured_iterations(p, life, inflow), inflow, reserved_for)
-        count, total_s, decoding, context_sum, _, coming_sum = map(float, p.seen[:6])
-        if decoding > 0.0:  # else none came: one alone is even
-            context_tokens = context_sum / decoding
-            seen_inflow = inflow * total_s / count / mean_s if by_second else inflow
-            even_s = count * _even_mean_s(p, decoding / count, context_tokens, seen_inflow, prompt)
-            prompt_wait = coming_sum / count / inflow if p.colocated else 0.0
+        iterations, total_s, decoding_sum, context_sum, _, coming_sum = map(float, p.seen[:6])
+        if decoding_sum > 0.0:  # else none came: one alone is even
+            context_tokens = context_sum / decoding_sum
+            seen_inflow = inflow * total_s / iterations / mean_s if open_arrivals else inflow
+            even_ranks_s = iterations * _even_mean_s(
+                p, decoding_sum / iterations, context_tokens, seen_inflow, mean_prompt
+            )
+            prompt_wait = coming_sum / iterations / inflow if p.colocated else 0.0
             passes = Passes() if pass_number == 1 else passes  # the first is still near its begin
-            passes.add(p, even_s, arriving)
+            passes.add(p, even_ranks_s, arriving)
             unevenness = passes.ratio_and_error()[0]
     inflow, is_full = _arrivals_at_load(p, time_s, arriving, life + prompt_wait, slots, guess)
     iteration_s, requests = time_s(inflow), inflow * life
-    if is_full and count:
-        iteration_s, requests = total_s / count, decoding / count
+    if is_full and iterations:
+        iteration_s, requests = total_s / iterations, decoding_sum / iterations
     req_per_s = requests / life / iteration_s
     slow_variance, lasting_share, seen_ratio = 0.0, 0.0, 1.0
     if math.isinf(arriving.clients) and not is_full:
@@ -230,14 +235,12 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
         )
     rank_variance = max(_mean(passes.lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
-    lasting_swing = math.sqrt(
-        slow_variance if p.colocated else rank_variance + lasting_share * slow_variance
-    )
-    p.expected_s = iteration_s if by_second else 0.0
-    swings = Swings(lasting_swing, _mean(passes.own_squares), req_per_s * iteration_s)
-    token_s = _mean_token_s(p, passes.answers, seen_ratio * iteration_s)
+    swing_variance = slow_variance if p.colocated else rank_variance + lasting_share * slow_variance
+    p.expected_s = iteration_s if open_arrivals else 0.0
+    swings = Swings(math.sqrt(swing_variance), _mean(passes.own_squares), req_per_s * iteration_s)
+    tpot_s = _mean_token_s(p, passes.answers, seen_ratio * iteration_s)
     return Stationary(
-        p, iteration_s, token_s, swings, _mean(passes.late), req_per_s, life, arriving.reserved_s,
+        p, iteration_s, tpot_s, swings, _mean(passes.late), req_per_s, life, arriving.reserved_s,
         is_full, passes.ratio_and_error()[1],
     )  # fmt: skip
 
@@ -248,9 +251,11 @@ def _prompt_wait_s(priced: Priced, arriving: Arriving) -> float:
     costs, traffic = priced.parts.costs.colocated_role, priced.traffic
     if costs is None or arriving.sharing == 1:
         return 0.0
-    imbalance = priced.parts.decode_imbalance.table
-    _, token_s, pair_s = fit_batch_s(costs, costs.prompt_tokens, traffic.input_tokens, imbalance)
-    return traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s
+    imbalance_table = priced.parts.decode_imbalance.table
+    _, s_per_token, s_per_pair = fit_batch_s(
+        costs, costs.prompt_tokens, traffic.input_tokens, imbalance_table
+    )
+    return traffic.fresh_tokens * s_per_token + traffic.fresh_pairs * s_per_pair
 
 
 def _begin_pass(p: Population, mean_s: float, by_second: bool) -> None:
@@ -290,8 +295,8 @@ def answer_times_s(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.f
     last_iteration = p.at[ITERATION] + MOST_ITERATIONS
     while p.ended[0] < SAMPLED and p.at[ITERATION] < last_iteration:
         run_population(p, 0, MOST_ITERATIONS // 100, arrivals, 0.0)
-    count = min(int(p.ended[0]), SAMPLED)
-    return p.ended_wait_s[:count], p.ended_token_s[:count]
+    answer_count = min(int(p.ended[0]), SAMPLED)
+    return p.ended_wait_s[:answer_count], p.ended_token_s[:answer_count]
 
 
 def _measured_iterations(p: Population, life: float, inflow: float) -> int:
@@ -308,10 +313,10 @@ def _mean_token_s(p: Population, answers: NDArray[np.float64], iteration_s: floa
     ended.
     answers f8[4]: number of ended answers; sum of their seconds per token; number of measured
     iterations; total seconds of these iterations. iteration_s: mean seconds of an iteration."""
-    ended_answers, token_sum_s, measured, measured_s = answers.tolist()
+    ended_answers, tpot_sum_s, iterations, measured_s = answers.tolist()
     if ended_answers < FEW:
         return iteration_s / tokens_per_iteration(p.draft_tokens, p.acceptance)
-    return float(token_sum_s / ended_answers * iteration_s * measured / measured_s)
+    return float(tpot_sum_s / ended_answers * iteration_s * iterations / measured_s)
 
 
 def _mean(values: list[float]) -> float:
@@ -323,20 +328,23 @@ def controlled_mean_and_error(factors: list[float], arrived: list[float]) -> tup
     """(mean of `factors`, one per pass; its relative standard error, infinite for fewer than two).
     arrived: for each pass, arrived prompt tokens divided by expected ones. From `LINE` passes on a
     line is fitted to factors by `arrived`; the mean is its value at 1 (control variate)."""
-    count, mean_factor, mean_ratio = len(factors), _mean(factors), _mean(arrived)
-    if count < 2:
+    pass_count, mean_factor, mean_arrived = len(factors), _mean(factors), _mean(arrived)
+    if pass_count < 2:
         return mean_factor, math.inf
-    offsets = [x - mean_ratio for x in arrived]
-    offset_squares = math.fsum(x * x for x in offsets)
-    factor_slope, degrees, extrapolated = 0.0, count - 1, 0.0
-    if count >= LINE and offset_squares > 0.0:
-        products = (x * factor for x, factor in zip(offsets, factors, strict=True))
-        factor_slope, degrees = math.fsum(products) / offset_squares, count - 2
-        extrapolated = (mean_ratio - 1.0) ** 2 / offset_squares
-    residuals = (y - mean_factor - factor_slope * x for x, y in zip(offsets, factors, strict=True))
-    variance = math.fsum(residual * residual for residual in residuals) / degrees
-    mean_factor -= factor_slope * (mean_ratio - 1.0)
-    return mean_factor, math.sqrt(variance * (1.0 / count + extrapolated)) / mean_factor
+    shifts = [ratio - mean_arrived for ratio in arrived]
+    square_sum = math.fsum(shift * shift for shift in shifts)
+    factor_slope, freedom, extrapolated = 0.0, pass_count - 1, 0.0
+    if pass_count >= LINE and square_sum > 0.0:
+        products = (shift * factor for shift, factor in zip(shifts, factors, strict=True))
+        factor_slope, freedom = math.fsum(products) / square_sum, pass_count - 2
+        extrapolated = (mean_arrived - 1.0) ** 2 / square_sum
+    residuals = (
+        factor - mean_factor - factor_slope * shift
+        for shift, factor in zip(shifts, factors, strict=True)
+    )
+    variance = math.fsum(residual * residual for residual in residuals) / freedom
+    mean_factor -= factor_slope * (mean_arrived - 1.0)
+    return mean_factor, math.sqrt(variance * (1.0 / pass_count + extrapolated)) / mean_factor
 
 
 def _swing_by_load(
@@ -353,8 +361,11 @@ def _swing_by_load(
     growth_s = 0.5 * (time_s(inflow * (1.0 + NEAR)) - time_s(inflow * (1.0 - NEAR))) / NEAR
     relative_growth = growth_s / time_s(inflow)
     lengths, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
-    total = float(arriving.outputs.size)
-    lives = [(float(tokens), float(n) / total) for tokens, n in zip(lengths, counts, strict=True)]
+    answers = float(arriving.outputs.size)
+    lives = [
+        (float(tokens), float(count) / answers)
+        for tokens, count in zip(lengths, counts, strict=True)
+    ]
     mean_life = math.fsum(life * share for life, share in lives)
     variance = relative_variance_in_progress(lives, requests, arriving.cv)
     lasting_share, seen_ratio = variance_share_of_mean(lives, MEASURED * mean_life), 1.0
@@ -385,16 +396,16 @@ def _requests_mean_and_variance(
     weight, count_sum, square_sum, weight_sum = 1.0, 0.0, 0.0, 0.0
     while knot <= last_count:
         next_knot = max(knot + 1, math.ceil(KNOTS_APART * knot))
-        next_s = time_s(float(next_knot))
-        for n in range(knot, min(next_knot, last_count + 1)):
-            mean_s = knot_s + (next_s - knot_s) * (n + 1 - knot) / (next_knot - knot)
-            if n + 1 > most_requests:  # more wait for a place, and are none the fewer soon
-                weight /= max(1.0 - load_per_s * mean_s / n, LEAST_IDLE)
+        next_knot_s = time_s(float(next_knot))
+        for count in range(knot, min(next_knot, last_count + 1)):
+            between_s = knot_s + (next_knot_s - knot_s) * (count + 1 - knot) / (next_knot - knot)
+            if count + 1 > most_requests:  # more wait for a place, and are none the fewer soon
+                weight /= max(1.0 - load_per_s * between_s / count, LEAST_IDLE)
             weight_sum += weight
-            count_sum += weight * n
-            square_sum += weight * n * n
-            weight *= load_per_s * mean_s / (n + 1)
-        knot, knot_s = next_knot, next_s
+            count_sum += weight * count
+            square_sum += weight * count * count
+            weight *= load_per_s * between_s / (count + 1)
+        knot, knot_s = next_knot, next_knot_s
     mean_requests = count_sum / weight_sum
     return mean_requests / requests, (square_sum / weight_sum - mean_requests**2) / requests
 
@@ -430,14 +441,14 @@ def _even_mean_s(
     rank_loads = prompts_by_rank(
         tokens, tokens * token_pairs, prompt_tokens, p.chunk_most, ranks, group_ranks, prompt_ratios
     )
-    mean_s = 0.0
+    mean_iteration_s = 0.0
     for chance, chunk_tokens, chunk_pairs in rank_loads:
         first_chunk, last_chunk = ((float(chunk_tokens[k]), float(chunk_pairs[k])) for k in (0, -1))
-        mean_s += chance * even_iteration_s(
+        mean_iteration_s += chance * even_iteration_s(
             p, requests, requests * context_tokens, *first_chunk, *last_chunk,
             min(group_ranks, ranks),
         )  # fmt: skip
-    return mean_s
+    return mean_iteration_s
 
 
 def _arrivals_at_load(

@@ -67,7 +67,7 @@ def _assemble(
 ) -> Assembly:
     """What `assemble` returns, for the last four questions; under a power cap at capped clocks."""
     net = build_fabric(scenario.supernode, facts)
-    mean_prompt, *_ = mean_lengths(scenario.workload, facts, trace)
+    prompt_tokens, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
     reads_pool = scenario.memory_pool.enabled and costs.prefilling_role is not None
     if reads_pool and not net.rates_out("ub")[net.of_kind("cpu")].any():
@@ -78,7 +78,7 @@ def _assemble(
         scenario.seed, *router_groups(experts, shape),
     )  # fmt: skip
     tokens_per_request = {  # of prompts, and of tokens that an iteration verifies
-        role_name: max(mean_prompt, 1.0) if role_name == "prefill" else role.decode.query_tokens
+        role_name: max(prompt_tokens, 1.0) if role_name == "prefill" else role.decode.query_tokens
         for role_name, role in costs.roles.items()
     }
     used_routing = routing
@@ -89,23 +89,23 @@ def _assemble(
         """Expert imbalance of an instance with these costs; NO_IMBALANCE without experts."""
         if role is None or not role.layout.slots_per_die:
             return NO_IMBALANCE
-        places, slots = role.layout.places, role.layout.slots_per_die
+        places, slots_per_die = role.layout.places, role.layout.slots_per_die
         nodes = min(places, -(-role.layout.routed_dies // role.dies_per_node))
         links_may_limit = role.coefficients.layout.ports < 1.0 or bool(scenario.faults)
-        question = (
-            used_routing, places, slots, tokens_per_request[role.pool.role], nodes, links_may_limit,
+        inputs = (
+            used_routing, places, slots_per_die, tokens_per_request[role.pool.role], nodes,
+            links_may_limit,
         )  # fmt: skip
-        return (
-            _cached_imbalance(*question) if counts is None else imbalance(*question, counts=counts)
-        )
+        return _cached_imbalance(*inputs) if counts is None else imbalance(*inputs, counts=counts)
 
     imbalances = imbalance_of(costs.prefill_role), imbalance_of(costs.decoding_role)
-    parts = Assembly(net, costs, routing, *imbalances, tokens_per_request)
+    assembly = Assembly(net, costs, routing, *imbalances, tokens_per_request)
     if scenario.cost.cap_w <= 0.0:
-        return parts
-    prediction = _predict_rates(parts, traffic_of(scenario, facts, trace, costs))
+        return assembly
+    prediction = _predict_rates(assembly, traffic_of(scenario, facts, trace, costs))
     return replace(
-        parts, costs=build_costs(scenario, facts, net, capped_clocks(scenario, facts, prediction))
+        assembly,
+        costs=build_costs(scenario, facts, net, capped_clocks(scenario, facts, prediction)),
     )
 
 
@@ -180,12 +180,15 @@ class Priced:
         traffic = traffic_of(self.scenario, self.facts, self.trace, self.parts.costs)
         if self.room.all_fit:
             return traffic
-        inputs, mean_answer = self.sample.prompts.astype(float), float(self.sample.answers.mean())
-        mean_input, ratio = float(inputs.mean()), float(inputs.mean()) / traffic.input_tokens
+        prompt_tokens = self.sample.prompts.astype(float)
+        mean_prompt_tokens = float(prompt_tokens.mean())
+        mean_answer_tokens = float(self.sample.answers.mean())
+        length_ratio = mean_prompt_tokens / traffic.input_tokens
         return Traffic(
-            mean_input, mean_answer, traffic.hit_tokens * ratio,
-            spread=float((inputs**2).mean()) / mean_input**2,
-            prompts=relative_lengths(self.sample.prompts), here_tokens=traffic.here_tokens * ratio,
+            mean_prompt_tokens, mean_answer_tokens, traffic.hit_tokens * length_ratio,
+            spread=float((prompt_tokens**2).mean()) / mean_prompt_tokens**2,
+            prompts=relative_lengths(self.sample.prompts),
+            here_tokens=traffic.here_tokens * length_ratio,
         )  # fmt: skip
 
     @cached_property
@@ -273,20 +276,22 @@ def traffic_of(
 ) -> Traffic:
     """Mean tokens of prompts, of answers, and of a prompt's hits in the memory pool and in HBM,
     found with a sample. costs: of the scenario; if None, computed when prompts reuse blocks."""
-    lengths, pool_hits, hbm_hits = mean_lengths(scenario.workload, facts, trace), 0.0, 0.0
+    lengths = mean_lengths(scenario.workload, facts, trace)
+    memory_hit_tokens = hbm_hit_tokens = 0.0
     if scenario.deployment.mode != "decode_only":
         sample = offered_load(scenario, facts, trace)
         if sample.reuse > 0.0:
             costs = costs or build_costs(scenario, facts, build_fabric(scenario.supernode, facts))
         if costs and scenario.memory_pool.in_hbm:
-            hbm_hits = _hbm_hit_share(scenario, facts, trace, lengths, costs) * lengths.input_tokens
+            hbm_share = _hbm_hit_share(scenario, facts, trace, lengths, costs)
+            hbm_hit_tokens = hbm_share * lengths.input_tokens
         if costs and scenario.memory_pool.enabled:
             seen_tokens = pool_hit_tokens(scenario, facts, trace, costs)
-            pool_share = float(seen_tokens.sum()) / float(sample.prompts.sum())
-            pool_hits = pool_share * lengths.input_tokens
+            hit_share = float(seen_tokens.sum()) / float(sample.prompts.sum())
+            memory_hit_tokens = hit_share * lengths.input_tokens
     return Traffic(
-        lengths.input_tokens, lengths.output_tokens, max(pool_hits, hbm_hits),
-        spread=lengths.prompt_spread, prompts=lengths.prompts, here_tokens=hbm_hits,
+        lengths.input_tokens, lengths.output_tokens, max(memory_hit_tokens, hbm_hit_tokens),
+        spread=lengths.prompt_spread, prompts=lengths.prompts, here_tokens=hbm_hit_tokens,
     )  # fmt: skip
 
 
@@ -298,8 +303,8 @@ def pool_hit_tokens(
     Each supernode behind a front router has a pool; a local pool is one cache per instance;
     requests go to these caches in turn. SSDs hold copies of the blocks in DRAM."""
     pool, sample = scenario.memory_pool, offered_load(scenario, facts, trace)
-    stores_answers, prefill = pool.answers, costs.prefilling_role
-    if prefill is None:
+    stores_answers, prefill_role = pool.answers, costs.prefilling_role
+    if prefill_role is None:
         return np.zeros(sample.prompts.size)
     net, pool_count = build_fabric(scenario.supernode, facts), 1
     pool_nodes = dram_ratio(net, lending_nodes(net))
@@ -307,7 +312,7 @@ def pool_hit_tokens(
         pool_count = scenario.supernode.supernodes
         pool_nodes /= pool_count
     if pool.scope == "local":
-        pool_count, pool_nodes = prefill.pool.instances, prefill.dies / net.dies_per_node
+        pool_count, pool_nodes = prefill_role.pool.instances, prefill_role.dies / net.dies_per_node
         if _routes_by_prefix(scenario):
             pool_count, pool_nodes = 1, pool_nodes * pool_count
     node_bytes = max(node_dram_bytes(pool, facts, net.dies_per_node), pool.ssd_gb_per_node * 1e9)
@@ -367,15 +372,18 @@ def full_traffic(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Tr
         prompt_tokens, answer_tokens = float(workload.input_tokens), float(workload.output_tokens)
         return Traffic(prompt_tokens, answer_tokens, hit_share * prompt_tokens)
     prompts, answers = drawn_lengths(facts, workload)
-    moments = [prompts.moment(k) for k in (1, 2, 3)]
+    prompt_moments = [prompts.moment(k) for k in (1, 2, 3)]
     age_moments = [answers.moment(k + 1) / ((k + 1.0) * answers.mean) for k in (1, 2, 3)]
     variance = skew = 0.0  # central moments
-    for mean, second_moment, third_moment in (moments, age_moments):
+    for mean, second_moment, third_moment in (prompt_moments, age_moments):
         variance += second_moment - mean * mean
         skew += third_moment - 3.0 * mean * second_moment + 2.0 * mean**3
-    held_tokens, mean = Held(age_moments[0], math.sqrt(variance), skew / variance**1.5), moments[0]
-    spread = moments[1] / mean**2
-    return Traffic(mean, answers.mean, hit_share * mean, held_tokens, spread, prompts.multiples)
+    held_tokens = Held(age_moments[0], math.sqrt(variance), skew / variance**1.5)
+    mean_tokens = prompt_moments[0]
+    spread = prompt_moments[1] / mean_tokens**2
+    return Traffic(
+        mean_tokens, answers.mean, hit_share * mean_tokens, held_tokens, spread, prompts.multiples
+    )
 
 
 @lru_cache(maxsize=128)
@@ -432,8 +440,8 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
 
     def prediction_of(slots: int) -> Prediction:
         """The steady state with this number of slots on every decode die."""
-        setting = {"deployment.decode.batch_per_npu": slots * dies_per_npu}
-        changed_scenario = with_overrides(scenario, setting)
+        override = {"deployment.decode.batch_per_npu": slots * dies_per_npu}
+        changed_scenario = with_overrides(scenario, override)
         costs = build_costs(changed_scenario, facts, parts.net, parts.costs.deployed.clocks)
         return _predict_rates(replace(parts, costs=costs), traffic)
 
@@ -450,16 +458,18 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
     assert one_slot.decode is not None
     causes = shares_by_cause(one_slot.costs, traffic, parts.decode_imbalance.table)
     tpot_of_one_s = one_slot.decode.tpot_s
-    batch, batch_tpot_s, least_too_large = 0, tpot_of_one_s, 1
+    die_batch, batch_tpot_s, least_too_large = 0, tpot_of_one_s, 1
     if tpot_of_one_s <= tpot_s:
-        batch, least_too_large = 1, max(2, 4096 // dies_per_npu + 1)
-    while least_too_large - batch > 1:
-        middle_batch = (batch + least_too_large) // 2
-        if (middle_tpot_s := tpot_s_of(middle_batch)) <= tpot_s:
-            batch, batch_tpot_s = middle_batch, middle_tpot_s
+        die_batch, least_too_large = 1, max(2, 4096 // dies_per_npu + 1)
+    while least_too_large - die_batch > 1:
+        middle_die_batch = (die_batch + least_too_large) // 2
+        if (middle_tpot_s := tpot_s_of(middle_die_batch)) <= tpot_s:
+            die_batch, batch_tpot_s = middle_die_batch, middle_tpot_s
         else:
-            least_too_large = middle_batch
-    return Target(tpot_s, batch * dies_per_npu, batch_tpot_s, dies_per_npu, tpot_of_one_s, causes)
+            least_too_large = middle_die_batch
+    return Target(
+        tpot_s, die_batch * dies_per_npu, batch_tpot_s, dies_per_npu, tpot_of_one_s, causes
+    )
 
 
 def _predict_rates(parts: Assembly, traffic: Traffic) -> Prediction:

@@ -42,8 +42,8 @@ COMMANDS = {  # as "module:function", or "module:app" for a group of commands
 def help_of(code: str) -> str:
     """Returns the docstring of the command at "module:name", read from its source, not imported."""
     module_name, _, attribute = code.partition(":")
-    path = Path(__file__).parent.joinpath(*module_name.split(".")[1:]).with_suffix(".py")
-    syntax_tree = ast.parse(path.read_bytes())
+    module_file = Path(__file__).parent.joinpath(*module_name.split(".")[1:]).with_suffix(".py")
+    syntax_tree = ast.parse(module_file.read_bytes())
     definitions = [node for node in syntax_tree.body if getattr(node, "name", "") == attribute]
     return ast.get_docstring(definitions[0] if definitions else syntax_tree) or ""  # type: ignore[arg-type]
 

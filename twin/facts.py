@@ -66,7 +66,10 @@ class Facts(Mapping[str, Fact]):
     @cached_property
     def digest(self) -> str:
         """SHA-256 over name, value, unit, source and mark of every fact."""
-        contents = {name: [v.value, v.unit, v.source, v.mark] for name, v in self._by_name.items()}
+        contents = {
+            name: [fact.value, fact.unit, fact.source, fact.mark]
+            for name, fact in self._by_name.items()
+        }
         return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -127,8 +130,10 @@ class Facts(Mapping[str, Fact]):
     def subset(self, prefix: str) -> Facts:
         """The facts below a dotted prefix under their full names; equal calls return one object."""
         if prefix not in self._below:
-            bounds = f"{prefix}.", f"{prefix}/"  # a slash comes right after a dot
-            names = self._names[slice(*(bisect_left(self._names, bound) for bound in bounds))]
+            name_bounds = f"{prefix}.", f"{prefix}/"  # a slash comes right after a dot
+            names = self._names[
+                slice(*(bisect_left(self._names, name_bound) for name_bound in name_bounds))
+            ]
             self._below[prefix] = Facts({name: self._by_name[name] for name in names})
         return self._below[prefix]
 

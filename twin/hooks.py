@@ -99,6 +99,6 @@ def draw_sections(place: str, *shown: Any) -> list[Any]:
 @cache
 def extras() -> dict[str, tuple[Hook, ...]]:
     """Hooks of each extra whose folder exists, by the extra's name."""
-    folders = import_module("twin.extras").__path__
-    extra_names = sorted(module.name for module in pkgutil.iter_modules(folders))
+    extra_folders = import_module("twin.extras").__path__
+    extra_names = sorted(module.name for module in pkgutil.iter_modules(extra_folders))
     return {name: import_module(f"twin.extras.{name}").HOOKS for name in extra_names}

@@ -64,24 +64,26 @@ def read_weka(reading: Reading) -> Columns:
                 )
             block_tokens = reading.block_tokens or block_size
             requests = list(_session_requests(location, session["requests"], 0.0, 0))
-            accepted = [
-                requests[i] for i in np.flatnonzero(_cells(requests).tokens("in") <= most_tokens)
+            accepted_requests = [
+                requests[index]
+                for index in np.flatnonzero(_cells(requests).tokens("in") <= most_tokens)
             ]
-            sessions.left_out += len(requests) - len(accepted)
-            if accepted:
+            sessions.left_out += len(requests) - len(accepted_requests)
+            if accepted_requests:
                 is_global = session.get("hash_id_scope") == "global"
                 sessions.scopes.append(-1 if is_global else len(sessions.scopes))
-                sessions.lengths.append(len(accepted))
-                sessions.requests += accepted
+                sessions.lengths.append(len(accepted_requests))
+                sessions.requests += accepted_requests
     cells = _cells(sessions.requests)
     session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
-    offsets, hashes = c.hash_arrays(cells)
+    hash_offsets, hashes = c.hash_arrays(cells)
     columns = Columns(
         ticks=_common_clock_s(np.array([time_s for time_s, _, _ in sessions.requests]), session_of),
         ticks_per_s=1.0, in_order=False,
         input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),
         source_row=np.arange(1, session_of.size + 1), session=session_of,
-        hash_offset=offsets, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session_of],
+        hash_offset=hash_offsets, hashes=hashes,
+        scope=np.array(sessions.scopes, np.int64)[session_of],
         block_tokens=block_tokens, think_s=cells.times_if_known("think_time"),
     )  # fmt: skip
     return _with_remarks(columns, sessions.left_out, len(sessions.lengths), most_tokens)
@@ -108,19 +110,21 @@ def _with_remarks(columns: Columns, left_out: int, sessions: int, most_tokens: i
 def _session_objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place in the file, JSON object) of each session of a file. Raises TraceError."""
     file_text = c.text_of(piece)
-    lines = [(i, line) for i, line in enumerate(file_text.split("\n"), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(file_text.split("\n"), 1) if line.strip()]
     is_by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
     for line_number, line in lines if is_by_line else [(0, file_text)]:
-        where = f"{piece.name} line {line_number}" if is_by_line else piece.name
-        session = c.decode_json(line, where, "a session object {...}")
+        location = f"{piece.name} line {line_number}" if is_by_line else piece.name
+        session = c.decode_json(line, location, "a session object {...}")
         if type(session) is not dict or type(session.get("requests")) is not list:
-            raise TraceError(f"{where} is not a session: an object with requests must stand there")
-        yield where, session
+            raise TraceError(
+                f"{location} is not a session: an object with requests must stand there"
+            )
+        yield location, session
 
 
 def _cells(rows: Sequence[Request]) -> c.Cells:
     """The fields of requests (bodies) as a table whose cells are checked when they are read."""
-    return c.cells_of_rows([body for _, body, _ in rows], lambda i: rows[i][2])
+    return c.cells_of_rows([request for _, request, _ in rows], lambda i: rows[i][2])
 
 
 def _session_requests(
@@ -129,8 +133,8 @@ def _session_requests(
     """Yield the requests of a session, or of an agent that it calls, in the order of the file.
     where: place in the file; start_s: its begin, from that of the session; depth: number
     of agents above it. Raises TraceError."""
-    for i, request in enumerate(requests, 1):
-        location = f"{where} request {i}"
+    for number, request in enumerate(requests, 1):
+        location = f"{where} request {number}"
         if type(request) is not dict:
             raise TraceError(f"{location} is not an object")
         time_s = start_s + float(_cells([(0.0, request, location)]).times("t")[0])
@@ -145,39 +149,47 @@ def _session_requests(
 def _common_clock_s(since_start_s: np.ndarray, session_of: np.ndarray) -> np.ndarray:
     """Times f8[n] (s) on one clock of requests at `since_start_s` f8[n] of their session, i8[n];
     one session starts at 0, several at random within a day."""
-    count = int(session_of.max()) + 1 if session_of.size else 0
+    session_count = int(session_of.max()) + 1 if session_of.size else 0
     start_key = stream_key(SEED, "session starts")
-    starts_s = np.array([DAY_S * uniform(start_key, i) if count > 1 else 0.0 for i in range(count)])
-    return starts_s[session_of] + since_start_s if count else since_start_s
+    starts_s = np.array(
+        [DAY_S * uniform(start_key, i) if session_count > 1 else 0.0 for i in range(session_count)]
+    )
+    return starts_s[session_of] + since_start_s if session_count else since_start_s
 
 
 def read_session_table(reading: Reading) -> Columns:
     """Columns of the requests in kv-cache-tester's parquet, one a row, read from disk only; times
     of a called agent count from its session's last request. Raises TraceError with the row."""
-    piece, limit = reading.first, _most_tokens(reading.limits)
+    piece, most_tokens = reading.first, _most_tokens(reading.limits)
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
     try:
-        accepted, hash_lists, count = _session_rows(piece.name, piece.path, reading.limits, limit)
+        accepted, hash_lists, row_count = _session_rows(
+            piece.name, piece.path, reading.limits, most_tokens
+        )
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
-    session = accepted["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
-    offsets = np.zeros(accepted.height + 1, np.int64)
-    np.cumsum(hash_lists.list.len().cast(pl.Int64).to_numpy(), out=offsets[1:])
+    session_of = accepted["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
+    hash_offsets = np.zeros(accepted.height + 1, np.int64)
+    np.cumsum(hash_lists.list.len().cast(pl.Int64).to_numpy(), out=hash_offsets[1:])
     hashes = hash_lists.explode().drop_nulls()  # of an empty list a null comes out
-    if hashes.len() != offsets[-1]:
+    if hashes.len() != hash_offsets[-1]:
         raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
     hashes = hashes.reinterpret(signed=True) if hashes.dtype == pl.UInt64 else hashes.cast(pl.Int64)
-    tokens = accepted.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
+    lengths = accepted.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
     columns = Columns(
-        ticks=_common_clock_s(accepted["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
-        input_tokens=tokens["input_length"].to_numpy(),
-        output_tokens=tokens["output_length"].to_numpy(), source_row=tokens["row"].to_numpy(),
-        session=session, hash_offset=offsets, scope=session, block_tokens=PARQUET_BLOCK_TOKENS,
+        ticks=_common_clock_s(accepted["t"].to_numpy(), session_of),
+        ticks_per_s=1.0, in_order=False,
+        input_tokens=lengths["input_length"].to_numpy(),
+        output_tokens=lengths["output_length"].to_numpy(), source_row=lengths["row"].to_numpy(),
+        session=session_of, hash_offset=hash_offsets, scope=session_of,
+        block_tokens=PARQUET_BLOCK_TOKENS,
         hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
         think_s=accepted["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
     )  # fmt: skip
-    return _with_remarks(columns, count - accepted.height, int(session.max(initial=-1)) + 1, limit)
+    return _with_remarks(
+        columns, row_count - accepted.height, int(session_of.max(initial=-1)) + 1, most_tokens
+    )
 
 
 def _session_rows(
@@ -185,11 +197,11 @@ def _session_rows(
 ) -> tuple[pl.DataFrame, pl.Series, int]:
     """(checked rows of prompts up to `most_tokens`, their block hashes, number of all rows) of a
     parquet file; name: for messages. Raises TraceError."""
-    scan = pl.scan_parquet(path)
-    row_count = scan.select(pl.len()).collect().item()
+    lazy_table = pl.scan_parquet(path)
+    row_count = lazy_table.select(pl.len()).collect().item()
     if row_count > limits.rows:
         raise TraceError(f"{name} holds {row_count:,} requests, more than {limits.rows:,}")
-    schema = scan.collect_schema()
+    schema = lazy_table.collect_schema()
     hash_type = schema["hash_ids"]
     if not (isinstance(hash_type, pl.List) and hash_type.inner in SMALL_INTEGERS):
         raise TraceError(f"{name}: hash_ids is of type {hash_type}, it must be lists of integers")
@@ -199,7 +211,7 @@ def _session_rows(
         if not schema[column].is_numeric() and schema[column] != pl.Null:
             raise TraceError(f"{name}: {column} is of type {schema[column]}, it must be numbers")
     # Hashes are a hundred times the rest, so they are read last and only of the chosen rows.
-    frame = scan.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
+    frame = lazy_table.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
     if frame["trace"].null_count():
         raise TraceError(f"{name}: every row must name its trace")
     cells = c.cells_of_frame(frame, lambda i: f"{name} row {i + 1}")
@@ -211,10 +223,10 @@ def _session_rows(
     timed_rows = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(agent_s))
     is_accepted = pl.col("input_length") <= most_tokens
     timed_rows = timed_rows.filter(is_accepted)
-    hashes = scan.filter(is_accepted).select("hash_ids").collect()["hash_ids"]
-    if hashes.null_count():
+    hash_lists = lazy_table.filter(is_accepted).select("hash_ids").collect()["hash_ids"]
+    if hash_lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
-    return timed_rows, hashes, row_count
+    return timed_rows, hash_lists, row_count
 
 
 WEKA = Format(

@@ -18,11 +18,13 @@ def allocation_chart(shares: Shares) -> Chart:
     fig, sentences = figure(height=280), []
     for colour, (mix_name, share_by_npus) in zip(COLOURS, shares.items(), strict=False):
         points = [(npus, 100 * share) for npus, share in share_by_npus.items() if share is not None]
-        npus, percents = zip(*points, strict=True) if points else ((), ())
-        add_line(fig, npus, percents, colour, HOVER, mode="lines+markers", name=mix_name)
+        npus, taken_percents = zip(*points, strict=True) if points else ((), ())
+        add_line(fig, npus, taken_percents, colour, HOVER, mode="lines+markers", name=mix_name)
         if points:
-            sentences.append(f"{mix_name}: {percents[0]:.0f} % of {numbered(npus[0], 'NPU')}, "
-                        f"{percents[-1]:.0f} % of {npus[-1]}")  # fmt: skip
+            sentences.append(
+                f"{mix_name}: {taken_percents[0]:.0f} % of {numbered(npus[0], 'NPU')}, "
+                f"{taken_percents[-1]:.0f} % of {npus[-1]}"
+            )
     supernode_sizes = sorted({npus for share_by_npus in shares.values() for npus in share_by_npus})
     return chart(
         fig, f"Share of the NPUs that is allocated, over time. {'; '.join(sentences)}.",

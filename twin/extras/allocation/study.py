@@ -44,37 +44,37 @@ def allocate(
     """Simulate a queue of blocks, each on NPUs of one supernode, on equal supernodes by best fit.
     mix: (NPUs, weight) of the sizes that blocks are drawn from; blocks: how many come. Raises
     HardwareError for a block that does not fit."""
-    sizes, stay_times = _drawn_blocks(tuple(mix), blocks, seed)
-    if sizes.max() > supernode_npus:
+    block_sizes, stay_times = _drawn_blocks(tuple(mix), blocks, seed)
+    if block_sizes.max() > supernode_npus:
         raise HardwareError(
-            f"a block of {sizes.max()} NPUs does not fit a supernode of {supernode_npus}: take "
-            "smaller blocks or a larger supernode"
+            f"a block of {block_sizes.max()} NPUs does not fit a supernode of {supernode_npus}: "
+            "take smaller blocks or a larger supernode"
         )
     supernodes = max(1, fleet_npus // supernode_npus)
     free_npus = [supernode_npus] * supernodes
     departures: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
     now, used_npus = 0.0, 0
-    times, used_after = [0.0], [0]
-    for size, stay_time in zip(sizes.tolist(), stay_times.tolist(), strict=True):
-        while max(free_npus) < size:
+    event_times, used_npus_after = [0.0], [0]
+    for block_npus, stay_time in zip(block_sizes.tolist(), stay_times.tolist(), strict=True):
+        while max(free_npus) < block_npus:
             now, supernode, freed_npus = heapq.heappop(departures)
             free_npus[supernode] += freed_npus
             used_npus -= freed_npus
-            times.append(now)
-            used_after.append(used_npus)
+            event_times.append(now)
+            used_npus_after.append(used_npus)
         # The supernode in which the block leaves the least room, ties to the first.
-        _, supernode = min((npus, k) for k, npus in enumerate(free_npus) if npus >= size)
-        free_npus[supernode] -= size
-        used_npus += size
-        used_after[-1] = used_npus
-        heapq.heappush(departures, (now + stay_time, supernode, size))
-    taken_shares = np.array(used_after) / (supernodes * supernode_npus)
-    counted_from = min(int(FILLING * len(times)), len(times) - 1)  # index
-    durations, counted_shares = np.diff(times[counted_from:]), taken_shares[counted_from:]
+        _, supernode = min((npus, k) for k, npus in enumerate(free_npus) if npus >= block_npus)
+        free_npus[supernode] -= block_npus
+        used_npus += block_npus
+        used_npus_after[-1] = used_npus
+        heapq.heappush(departures, (now + stay_time, supernode, block_npus))
+    taken_shares = np.array(used_npus_after) / (supernodes * supernode_npus)
+    first_counted = min(int(FILLING * len(event_times)), len(event_times) - 1)  # index
+    durations, counted_shares = np.diff(event_times[first_counted:]), taken_shares[first_counted:]
     mean_share = counted_shares[-1]
     if durations.sum() > 0.0:
         mean_share = (counted_shares[:-1] * durations).sum() / durations.sum()
-    return Allocation(supernodes, min(1.0, float(mean_share)), np.array(times), taken_shares)
+    return Allocation(supernodes, min(1.0, float(mean_share)), np.array(event_times), taken_shares)
 
 
 @lru_cache(maxsize=32)
@@ -85,9 +85,9 @@ def _drawn_blocks(
     mix_npus = np.array([npus for npus, _ in mix], np.int64)
     weight_sums = np.cumsum([weight for _, weight in mix])
     size_key, stay_key = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
-    draws = np.array([rng.uniform(size_key, i) for i in range(count)])
+    size_draws = np.array([rng.uniform(size_key, i) for i in range(count)])
     stay_times = np.array([rng.exponential(stay_key, i) for i in range(count)])
-    return mix_npus[np.searchsorted(weight_sums / weight_sums[-1], draws, "right")], stay_times
+    return mix_npus[np.searchsorted(weight_sums / weight_sums[-1], size_draws, "right")], stay_times
 
 
 def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
@@ -159,10 +159,12 @@ def show_allocation(
     deployment = scenario_named(instances_of) if instances_of else None
     share_by_mix = allocated_shares(load_facts(), supernode or (), block or (), deployment, seed)
     end_with_json({"allocated": share_by_mix}, as_json)
-    heads = [numbered(npus, "NPU") for npus in next(iter(share_by_mix.values()))]
+    headers = [numbered(npus, "NPU") for npus in next(iter(share_by_mix.values()))]
     share_rows = [
         (mix_name, *("no room" if share is None else f"{100 * share:.1f} %"
                  for share in share_by_npus.values()))
         for mix_name, share_by_npus in share_by_mix.items()
     ]  # fmt: skip
-    print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), share_rows)
+    print_rows(
+        "NPUs of a supernode that are allocated, over time", ("blocks", *headers), share_rows
+    )

@@ -66,25 +66,29 @@ def read_costs(
         role, servers = assembly.costs.prefilling_role, assembly.costs.servers
         assert role is not None  # somebody prefills
         input_tokens = mean_lengths(scenario.workload, facts, trace)[0]
-        token_compute_s = recompute_s(assembly, role, input_tokens)
-        price, fetch, latency_s = servers.prices()[0], role.fetch, servers.prices()[0].latency_s
-        saved_s = token_compute_s - fetch.ahead_s_per_token(latency_s)  # of a token
-        break_even_bytes_per_s = fetch.bytes_per_token / saved_s if saved_s > 0.0 else None
+        compute_s_per_token = recompute_s(assembly, role, input_tokens)
+        dram_link, fetch, latency_s = servers.prices()[0], role.fetch, servers.prices()[0].latency_s
+        saved_s_per_token = compute_s_per_token - fetch.ahead_s_per_token(latency_s)  # of a token
+        break_even_bytes_per_s = (
+            fetch.bytes_per_token / saved_s_per_token if saved_s_per_token > 0.0 else None
+        )
         if break_even_bytes_per_s is not None and break_even_bytes_per_s > fetch.copies_bytes_per_s:
             break_even_bytes_per_s = None
-        token_read_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
+        read_s_per_token = fetch.seconds(1.0, latency_s, dram_link.bytes_per_s) - latency_s
         is_local = s.memory_pool.scope == "local"
         place = "DRAM of its own nodes" if is_local else f"DRAM over {plane.upper()}"
-        reads.append(Read(place, latency_s, token_read_s, token_compute_s, price.bytes_per_s,
-                          break_even_bytes_per_s, block_tokens))  # fmt: skip
+        reads.append(Read(place, latency_s, read_s_per_token, compute_s_per_token,
+                          dram_link.bytes_per_s, break_even_bytes_per_s, block_tokens))  # fmt: skip
         has_ssd = s.memory_pool.ssd_gb_per_node > 0.0
         ssd_load = storage_load(assembly.net, servers.dies) if has_ssd else None
         if ssd_load is not None and plane == planes[0]:  # together with the copy out of DRAM
-            token_bytes = assembly.costs.kv_bytes_per_token
+            bytes_per_token = assembly.costs.kv_bytes_per_token
             ssd_bytes_per_s = ssd_load.rate_alone(assembly.net)[0]
-            token_ssd_s = max(token_read_s, token_bytes / ssd_bytes_per_s)
-            break_even_bytes_per_s = break_even_bytes_per_s and token_bytes / token_compute_s
-            reads.append(Read("SSD over VPC", latency_s, token_ssd_s, token_compute_s,
+            ssd_s_per_token = max(read_s_per_token, bytes_per_token / ssd_bytes_per_s)
+            break_even_bytes_per_s = (
+                break_even_bytes_per_s and bytes_per_token / compute_s_per_token
+            )
+            reads.append(Read("SSD over VPC", latency_s, ssd_s_per_token, compute_s_per_token,
                               ssd_bytes_per_s, break_even_bytes_per_s, block_tokens))  # fmt: skip
     return reads
 
@@ -150,10 +154,10 @@ def show_hit_curve(
     trace: terminal.TraceFile = None, as_json: terminal.AsJson = False,
 ) -> None:  # fmt: skip
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
-    question, recorded_trace = scenario_and_trace(scenario, settings or [], trace)
+    full_scenario, recorded_trace = scenario_and_trace(scenario, settings or [], trace)
     facts = load_facts()
-    curve = hit_curve(question, facts, recorded_trace)
-    kv_reads = read_costs(question, facts, recorded_trace)
+    curve = hit_curve(full_scenario, facts, recorded_trace)
+    kv_reads = read_costs(full_scenario, facts, recorded_trace)
     bytes_by_tier = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     terminal.end_with_json({
         "requests": curve.requests, "blocks": curve.curve.blocks,
@@ -165,9 +169,9 @@ def show_hit_curve(
         "reads": [asdict(read) | {"break_even_tokens": read.break_even_tokens}
                   for read in kv_reads],
     }, as_json)  # fmt: skip
-    ratio_rows = [(amount(size, "bytes"), amount(hits, "share")) for size, hits in curve.points()]
-    ratio_heads = ("memory pool", "hit ratio")
-    terminal.print_rows(f"{question.name}: hit ratio by size", ratio_heads, ratio_rows)
+    ratio_rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
+    ratio_headers = ("memory pool", "hit ratio")
+    terminal.print_rows(f"{full_scenario.name}: hit ratio by size", ratio_headers, ratio_rows)
     pool_rows = [("requests looked at", f"{curve.requests:,}"),
             ("endless", amount(curve.curve.ideal_hit_ratio, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip
@@ -181,6 +185,6 @@ def show_hit_curve(
          amount(read.pays_above_bytes_per_s, "bytes", "B/s"))
         for read in kv_reads
     ]  # fmt: skip
-    read_heads = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
+    read_headers = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
     if read_rows:
-        terminal.print_rows("Read or compute again", read_heads, read_rows)
+        terminal.print_rows("Read or compute again", read_headers, read_rows)

@@ -35,9 +35,11 @@ def draw_hit_curve(draft: Scenario, demand: Offered) -> None:
         if isinstance(curve, str):
             st.caption(sentence(curve))
         else:
-            tier_bytes = {"DRAM": curve.dram_bytes, "with SSD": curve.pool_bytes}
-            tier_points = {tier: (size, curve.hit_ratio(size)) for tier, size in tier_bytes.items()}
-            plot(hit_ratio_chart(curve.points(), tier_points), "hit-curve-chart")
+            bytes_by_tier = {"DRAM": curve.dram_bytes, "with SSD": curve.pool_bytes}
+            point_by_tier = {
+                tier: (size, curve.hit_ratio(size)) for tier, size in bytes_by_tier.items()
+            }
+            plot(hit_ratio_chart(curve.points(), point_by_tier), "hit-curve-chart")
             st.caption(
                 f"Of {curve.requests:,} requests. The pool's DRAM "
                 f"({amount(curve.dram_bytes, 'bytes')}) hits "
@@ -73,15 +75,17 @@ def draw_reads(draft: Scenario) -> None:
 
 def break_even_chart(reads: Sequence[Read]) -> Chart:
     """Chart of ms to read 1,000 cached tokens by place; a line marks computing them again."""
-    fig, compute_ms = figure(height=110 + 34 * len(reads)), 1e6 * reads[0].computed_s_per_token
-    read_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
-    read_texts = [amount(1e-3 * ms, "time") for ms in read_ms]
+    fig = figure(height=110 + 34 * len(reads))
+    compute_ms_per_1000 = 1e6 * reads[0].computed_s_per_token
+    read_ms_per_1000 = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
+    read_texts = [amount(1e-3 * ms, "time") for ms in read_ms_per_1000]
     places = [read.place for read in reads]
     colour = theme.ROLE["memory_pool"]
-    add_bars(fig, places, read_ms, colour, text=read_texts, textposition="outside")
-    mark_at(fig, "computed again", "top left", x=compute_ms)
+    add_bars(fig, places, read_ms_per_1000, colour, text=read_texts, textposition="outside")
+    mark_at(fig, "computed again", "top left", x=compute_ms_per_1000)
     summary = "; ".join(f"{place} {text}" for place, text in zip(places, read_texts, strict=True))
-    compute_text, axis_end_ms = amount(1e-3 * compute_ms, "time"), 1.25 * max(compute_ms, *read_ms)
+    compute_text = amount(1e-3 * compute_ms_per_1000, "time")
+    axis_end_ms = 1.25 * max(compute_ms_per_1000, *read_ms_per_1000)
     return chart(
         fig, f"Reading a thousand cached tokens: {summary}; computing them again: {compute_text}.",
         "Reading pays where its bar is shorter than computing the same tokens again.",
@@ -98,9 +102,10 @@ def hit_ratio_chart(
     if not points or points[-1][1] <= 0.0:
         return empty_chart("No prompt shares a block with another")
     fig = figure(height=260)
-    sizes_gb, percents = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
+    sizes_gb = [size / 1e9 for size, _ in points]
+    hit_percents = [100 * ratio for _, ratio in points]
     hover_text = "%{y:.1f} % with %{x:,.3~g} GB<extra></extra>"
-    add_line(fig, sizes_gb, percents, theme.ROLE["prefill"], hover_text, width=2.4)
+    add_line(fig, sizes_gb, hit_percents, theme.ROLE["prefill"], hover_text, width=2.4)
     for tier, (size, ratio) in tiers.items():
         if size > 0.0:
             fig.add_scatter(

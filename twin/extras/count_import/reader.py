@@ -84,7 +84,7 @@ def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
     try:
         array = np.load(io.BytesIO(data))
         if isinstance(array, np.lib.npyio.NpzFile):
-            if any(member.endswith("data.pkl") for member in array.files):
+            if any(file_name.endswith("data.pkl") for file_name in array.files):
                 raise CountsError(UNSAFE.format(name=name))
             array_names = [key for key in array.files if key == "logical_count"] or array.files
             if len(array_names) != 1:
@@ -94,8 +94,8 @@ def _array_of_numpy(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
                 )
             assert array.zip is not None
             if array.zip.getinfo(f"{array_names[0]}.npy").file_size > limits.unpacked_bytes:
-                size_text = f"{limits.unpacked_bytes >> 20} MB, the most that is read"
-                raise CountsError(f"{name} is larger than {size_text}: {limits.remedy}")
+                limit_text = f"{limits.unpacked_bytes >> 20} MB, the most that is read"
+                raise CountsError(f"{name} is larger than {limit_text}: {limits.remedy}")
             array = np.asarray(array[array_names[0]])
     except CountsError:
         raise
@@ -128,23 +128,23 @@ def _counts_of_csv(piece: Piece) -> NDArray[Any]:
     header, line_end, body = piece.data.partition(b"\n")
     column_lists = []
     for cells, _ in csv_cells(Piece(piece.name, header.lower() + line_end + body)):
-        layer_of, expert_of = (
-            cells.numbers(_column_header(piece.name, cells, key), f"a whole number below {limit}",
-                          limit - 1, whole=True)
-            for key, limit in (("layer", MOST_LAYERS), ("expert", MOST_EXPERTS))
+        row_layers, row_experts = (
+            cells.numbers(_column_header(piece.name, cells, column_kind),
+                          f"a whole number below {limit}", limit - 1, whole=True)
+            for column_kind, limit in (("layer", MOST_LAYERS), ("expert", MOST_EXPERTS))
         )  # fmt: skip
         column = _column_header(piece.name, cells, "count")
         piece_counts = cells.numbers(column, "a number from 0 on", MOST_COUNT)
-        column_lists.append((layer_of, expert_of, piece_counts))
-    layer_of, expert_of, count_of = map(np.concatenate, zip(*column_lists, strict=True))
-    layer_numbers, layer_index = np.unique(layer_of, return_inverse=True)
+        column_lists.append((row_layers, row_experts, piece_counts))
+    row_layers, row_experts, row_counts = map(np.concatenate, zip(*column_lists, strict=True))
+    layer_numbers, row_layer_indices = np.unique(row_layers, return_inverse=True)
     if (gap_index := np.flatnonzero(np.diff(layer_numbers) > 1)).size:
         missing_layer = int(layer_numbers[gap_index[0]]) + 1
         raise CountsError(
             f"{piece.name} has no row of layer {missing_layer}: give every MoE layer between others"
         )
-    counts = np.zeros((layer_numbers.size, 1 + int(expert_of.max())))
-    np.add.at(counts, (layer_index, expert_of.astype(np.int64)), count_of)
+    counts = np.zeros((layer_numbers.size, 1 + int(row_experts.max())))
+    np.add.at(counts, (row_layer_indices, row_experts.astype(np.int64)), row_counts)
     return counts
 
 
@@ -176,9 +176,11 @@ def _checked_table(name: str, file_kind: str, array: NDArray[Any]) -> CountsTabl
     if array.ndim == 3 and array.max() <= 1 and array.sum(axis=0).min() >= 1:
         counts, note = _loads_of_placement(name, array)
         return CountsTable(name, "omni placement", counts, note)
-    summed = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
+    summed_counts = (
+        array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
+    )
     note = f"{array.shape[0]} steps summed" if array.ndim == 3 else ""
-    has_counts = summed.sum(axis=1) > 0
+    has_counts = summed_counts.sum(axis=1) > 0
     if not has_counts.any():
         raise CountsError(f"{name} counts nothing: every number is 0")
     dense_layers = int(has_counts.argmax())
@@ -188,7 +190,7 @@ def _checked_table(name: str, file_kind: str, array: NDArray[Any]) -> CountsTabl
     if dense_layers:
         note = f"{note}; " if note else ""
         note += f"the first {dense_layers} layers count nothing and were left out as dense"
-    return CountsTable(name, file_kind, np.ascontiguousarray(summed[dense_layers:]), note)
+    return CountsTable(name, file_kind, np.ascontiguousarray(summed_counts[dense_layers:]), note)
 
 
 def _loads_of_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:

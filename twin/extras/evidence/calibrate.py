@@ -85,14 +85,14 @@ class Space:
 
     def values(self, x: Vector) -> dict[str, float]:
         """The constants by name, in their units, at the point x f8[constants] of scaled ones."""
-        unscaled = (self.low + x * self.span).tolist()
-        return dict(zip([constant.name for constant in self.constants], unscaled, strict=True))
+        in_units = (self.low + x * self.span).tolist()
+        return dict(zip([constant.name for constant in self.constants], in_units, strict=True))
 
     def errors(self, x: Vector, numbers: Iterable[int] | None = None) -> Vector:
         """Signed relative errors f8[rows] at the point x f8[constants] of scaled ones; numbers:
         indices of the rows, by default all."""
         fitted_facts = with_constants(self.facts, self.values(x))
-        rows = self.rows if numbers is None else [self.rows[i] for i in numbers]
+        rows = self.rows if numbers is None else [self.rows[number] for number in numbers]
         return np.array([self.answer(row, fitted_facts) / row.value - 1.0 for row in rows])
 
     def fit(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
@@ -122,7 +122,10 @@ def row_weight(row: Row) -> float:
 def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
     """Facts with calibration constants set to values by name, in the units of CONSTANTS."""
     units = {constant.name: constant.unit for constant in CONSTANTS}
-    fitted_facts = {f"calibration.{n}": Fact(v, units[n], "fit", "f") for n, v in values.items()}
+    fitted_facts = {
+        f"calibration.{name}": Fact(value, units[name], "fit", "f")
+        for name, value in values.items()
+    }
     return facts.replaced(fitted_facts)
 
 
@@ -131,12 +134,12 @@ def calibration_text(
 ) -> str:
     """The text of a calibration file with the constants of a fit. head: lines of its comment;
     further_fields: gives more fields of a constant by name."""
-    table_of = {
+    constant_tables = {
         c.name: {"value": fit.values[c.name], "unit": c.unit, "mark": "f", "note": c.note}
         | further_fields(c)
         for c in CONSTANTS if c.name in fit.values
     }  # fmt: skip
-    return "".join(f"# {line}\n" for line in head) + "\n" + tomli_w.dumps(table_of)
+    return "".join(f"# {line}\n" for line in head) + "\n" + tomli_w.dumps(constant_tables)
 
 
 def write_calibration(fit: Fit, path: Path = CALIBRATION) -> None:
@@ -200,33 +203,34 @@ def cross_validate(
     """Errors of rows and ranges of constants by fits that leave out each calibrating row, source
     and system in turn; takes about a minute. rows: by default all published ones."""
     all_rows = load_published() if rows is None else rows
-    fitted = [row for row in all_rows if row.kind == "calibrating"]
-    space, weights = Space(facts, fitted, constants), np.array([row_weight(row) for row in fitted])
+    fitted_rows = [row for row in all_rows if row.kind == "calibrating"]
+    space = Space(facts, fitted_rows, constants)
+    weights = np.array([row_weight(row) for row in fitted_rows])
     present_errors = space.errors(space.present)
     start_jacobian = _jacobian(space, space.start, space.errors(space.start))
     jacobians = [start_jacobian, *[_jacobian(space, space.present, present_errors)] * STEPS]
     left_out_errors, refits = [], []
-    groups = [("row", row.id, [i]) for i, row in enumerate(fitted)]
+    groups = [("row", row.id, [i]) for i, row in enumerate(fitted_rows)]
     for column in ("source", "system"):  # with more than one row
-        for name in dict.fromkeys(getattr(row, column) for row in fitted):
-            indices = [i for i, row in enumerate(fitted) if getattr(row, column) == name]
-            groups += [(column, str(name), indices)] if 1 < len(indices) < len(fitted) else []
+        for name in dict.fromkeys(getattr(row, column) for row in fitted_rows):
+            indices = [i for i, row in enumerate(fitted_rows) if getattr(row, column) == name]
+            groups += [(column, str(name), indices)] if 1 < len(indices) < len(fitted_rows) else []
     for column, name, left_out_indices in groups:
-        fitted_indices = [i for i in range(len(fitted)) if i not in left_out_indices]
+        fitted_indices = [i for i in range(len(fitted_rows)) if i not in left_out_indices]
         refit_point = _refit(space, jacobians, weights, fitted_indices)
-        errors_both = present_errors[left_out_indices], space.errors(refit_point, left_out_indices)
-        means = (float(np.abs(errors_of_fit).mean()) for errors_of_fit in errors_both)
-        left_out_errors.append(LeftOut(column, name, len(left_out_indices), *means))
+        error_pair = present_errors[left_out_indices], space.errors(refit_point, left_out_indices)
+        mean_errors = (float(np.abs(errors_of_fit).mean()) for errors_of_fit in error_pair)
+        left_out_errors.append(LeftOut(column, name, len(left_out_indices), *mean_errors))
         if column == "row":
             refits.append((name, space.low + refit_point * space.span))
-    ranges = [
+    spans = [
         _refit_range(
             constant, facts[f"calibration.{constant.name}"].value,
             [(row_id, refit_values[i]) for row_id, refit_values in refits],
         )
         for i, constant in enumerate(constants)
     ]  # fmt: skip
-    return CrossValidation(ranges, left_out_errors)
+    return CrossValidation(spans, left_out_errors)
 
 
 def _jacobian(space: Space, x: Vector, errors: Vector, difference: float = DIFFERENCE) -> Vector:
@@ -247,8 +251,8 @@ def _refit(space: Space, jacobians: Sequence[Vector], weights: Vector, rows: lis
 
     best_x, best_residual = start, residuals(start)
     for jacobian in jacobians:
-        matrix = np.vstack([weights[rows, None] * jacobian[rows], PULL * np.eye(len(start))])
-        step = lsq_linear(matrix, -best_residual, bounds=(-best_x - 1e-12, 1.0 - best_x + 1e-12)).x
+        damped = np.vstack([weights[rows, None] * jacobian[rows], PULL * np.eye(len(start))])
+        step = lsq_linear(damped, -best_residual, bounds=(-best_x - 1e-12, 1.0 - best_x + 1e-12)).x
         for step_share in SHARES:
             trial_point = np.clip(best_x + step_share * step, 0.0, 1.0)
             trial_residual = residuals(trial_point)
@@ -261,7 +265,9 @@ def _refit(space: Space, jacobians: Sequence[Vector], weights: Vector, rows: lis
 def _refit_range(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
     """Range of a constant over refits (left-out row, value), and the row that moves it most."""
     row_id, farthest_value = max(refits, key=lambda refit: abs(refit[1] - value))
-    lowest, highest = (float(bound(value_of for _, value_of in refits)) for bound in (min, max))
+    lowest, highest = (
+        float(bound(refit_value for _, refit_value in refits)) for bound in (min, max)
+    )
     moved_share = abs(farthest_value - value) / (constant.high - constant.low)
     return Span(constant.name, value, lowest, highest, row_id, bool(moved_share <= IDENTIFIED))
 
@@ -308,19 +314,19 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
     reader = csv.DictReader(io.StringIO(csv_text, newline=""), strict=True)
     points: list[Row] = []
     try:
-        reader.fieldnames = heads = [head.strip() for head in reader.fieldnames or []]
+        reader.fieldnames = headers = [header.strip() for header in reader.fieldnames or []]
         first_line = f"{path.name}, line 1"
         for column in COLUMNS[:2]:
-            if column not in heads:
+            if column not in headers:
                 raise PointsError(f"{first_line}: no column is called {column}: name the columns")
-        for head in heads:
-            if head not in COLUMNS and field_info(head) is None:
+        for header in headers:
+            if header not in COLUMNS and field_info(header) is None:
                 raise PointsError(
-                    f"{first_line}: column {head[:40]!r} must be one of {', '.join(COLUMNS)}, or a "
-                    "field of a scenario like deployment.decode.batch_per_npu"
+                    f"{first_line}: column {header[:40]!r} must be one of {', '.join(COLUMNS)}, or "
+                    "a field of a scenario like deployment.decode.batch_per_npu"
                 )
-            if heads.count(head) > 1:
-                raise PointsError(f"{first_line}: two columns are called {head!r}: keep one")
+            if headers.count(header) > 1:
+                raise PointsError(f"{first_line}: two columns are called {header!r}: keep one")
         for cells in reader:
             line_place = f"{path.name}, line {reader.line_num}"
             if len(points) == POINTS_MAX:
@@ -342,8 +348,8 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     start_point = np.clip(full_space.present, 1e-6, 1.0 - 1e-6)
     jacobian = _jacobian(full_space, start_point, full_space.errors(start_point), MOVED)
     answer_changes = MOVED * np.abs(jacobian).max(axis=0)
-    changes_of = zip(constants, answer_changes, strict=True)
-    free_constants = [constant for constant, change in changes_of if change > INFORMS]
+    constants_and_changes = zip(constants, answer_changes, strict=True)
+    free_constants = [constant for constant, change in constants_and_changes if change > INFORMS]
     if not free_constants:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
     space = Space(facts, points, free_constants, answer_or_refuse)
@@ -369,8 +375,10 @@ def write_private_fit(fit: Fit, path: Path) -> None:
     )
     source_text = f"least squares over {len(fit.errors)} points of {fit.points}"
     source_of = dict.fromkeys(fit.untouched, "no point informs it: as before")
-    text = calibration_text(fit, comment, lambda c: {"source": source_of.get(c.name, source_text)})
-    write_text(path, text)
+    file_text = calibration_text(
+        fit, comment, lambda c: {"source": source_of.get(c.name, source_text)}
+    )
+    write_text(path, file_text)
 
 
 def _refuse_published(path: Path) -> None:
@@ -384,21 +392,23 @@ def _row_of_line(cells: Mapping[str | None, Any], here: str, line: int, facts: F
     messages; line: its number. Raises PointsError."""
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
-    cell_of = {str(k): cell.strip() for k, cell in cells.items() if cell.strip()}
-    quantity = cell_of.get("quantity", "")
+    text_of = {str(column): text.strip() for column, text in cells.items() if text.strip()}
+    quantity = text_of.get("quantity", "")
     if quantity not in QUANTITIES:
-        all_names = ", ".join(QUANTITIES)
-        raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {all_names}")
+        quantity_names = ", ".join(QUANTITIES)
+        raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {quantity_names}")
     measure, unit, role = QUANTITIES[quantity]
-    args: dict[str, float] = {"weight": _positive_number(cell_of, "weight", here, "1")}
+    args: dict[str, float] = {"weight": _positive_number(text_of, "weight", here, "1")}
     try:
-        preset = scenario_named(cell_of["preset"]) if "preset" in cell_of else Scenario()
-        settings = settings_from([f"{k}={cell}" for k, cell in cell_of.items() if k not in COLUMNS])
+        preset = scenario_named(text_of["preset"]) if "preset" in text_of else Scenario()
+        settings = settings_from(
+            [f"{column}={text}" for column, text in text_of.items() if column not in COLUMNS]
+        )
         scenario = with_overrides(preset, settings)
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None
     if not role:
-        args |= {k: _positive_number(cell_of, k, here) for k in ("ep", "tokens")}
+        args |= {column: _positive_number(text_of, column, here) for column in ("ep", "tokens")}
         npus = scenario.supernode.nodes * scenario.supernode.npus_per_node
         dies = npus * load_chip(facts, scenario.supernode.chip).dies_per_npu
         if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
@@ -414,7 +424,7 @@ def _row_of_line(cells: Mapping[str | None, Any], here: str, line: int, facts: F
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_positive_number(cell_of, "value", here), basis="", measure=measure,
+        value=_positive_number(text_of, "value", here), basis="", measure=measure,
         kind="calibrating", source=here, mark="m", scenario=values_by_path(scenario), args=args,
     )  # fmt: skip
 

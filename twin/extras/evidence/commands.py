@@ -47,14 +47,16 @@ def evidence(
          band_of.get(row["id"], ""), row["kind"])
         for row in rows
     ]  # fmt: skip
-    heads = ("row", "published", "twin", "error", "first error", "band", "kind")
-    print_rows("Published figures", heads, error_cells)
+    headers = ("row", "published", "twin", "error", "first error", "band", "kind")
+    print_rows("Published figures", headers, error_cells)
     _print_table("Absolute error: mean (worst, rows)", judge.score_table(rows))
-    record, coverage = made.load_made(), evidence_table["held"]
-    figures_text = (f"{record.moving_figure_count} figures without a source of their own move a "
-                    "row: calibrate --help")  # fmt: skip
+    made_results, coverage = made.load_made(), evidence_table["held"]
+    figures_text = (
+        f"{made_results.moving_figure_count} figures without a source of their own move a row: "
+        "calibrate --help"
+    )
     sentences = (*judge.headlines(rows), judge.now_text(rows), *coverage, made.skew_sentence(facts),
-                 record.default_skew_text, figures_text)  # fmt: skip
+                 made_results.default_skew_text, figures_text)  # fmt: skip
     for sentence in sentences:
         out.print(escape(sentence))
 
@@ -92,9 +94,11 @@ def calibrate(
     answer = {"values": fit.values, "errors": fit.errors}
     end_with_json(answer | ({"untouched": fit.untouched} if points else {}), as_json)
     remark_of = dict.fromkeys(fit.untouched, "as before: no point informs it")
-    constant_rows = [(k, f"{value:g}", remark_of.get(k, "")) for k, value in fit.values.items()]
+    constant_rows = [
+        (name, f"{value:g}", remark_of.get(name, "")) for name, value in fit.values.items()
+    ]
     print_rows("Constants", ("constant", "value", ""), constant_rows)
-    error_rows = [(k, f"{100 * value:+.1f} %") for k, value in fit.errors.items()]
+    error_rows = [(row_id, f"{100 * error:+.1f} %") for row_id, error in fit.errors.items()]
     print_rows("Rows fitted to", ("row", "error"), error_rows)
     if private:
         out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))

@@ -119,17 +119,19 @@ def _may_depend(figure: Figure, row: Row) -> bool:
     """Whether a row can depend on a figure: not on that of another chip, machine or workload."""
     if figure.rows:
         return row.id in figure.rows
-    data_folder, item, *_ = (*figure.fact.split("."), "")
+    data_folder, entry, *_ = (*figure.fact.split("."), "")
     defaults = values_by_path(Scenario())
     all_settings = [row.scenario] if row.against is None else [row.scenario, row.against]
-    path = READ_BY.get(data_folder)
+    chosen_by = READ_BY.get(data_folder)
     if data_folder == "stacks":  # any may be based on it
-        return any(path in settings for settings in all_settings)
-    if path:
-        return any(settings.get(path, defaults[path]) == item for settings in all_settings)
-    if data_folder == "operators" and item in ("ascend", "nvidia"):
+        return any(chosen_by in settings for settings in all_settings)
+    if chosen_by:
+        return any(
+            settings.get(chosen_by, defaults[chosen_by]) == entry for settings in all_settings
+        )
+    if data_folder == "operators" and entry in ("ascend", "nvidia"):
         chip = str(row.scenario.get("supernode.chip", defaults["supernode.chip"]))
-        return chip.startswith("ascend") == (item == "ascend")
+        return chip.startswith("ascend") == (entry == "ascend")
     return True
 
 
@@ -175,8 +177,8 @@ def _is_numeric(value: Any) -> bool:
 def skew_sentence(facts: Facts) -> str:
     """Sentence on the headline point: its tokens/s/NPU at the chosen skew and at the default."""
     row = next(row for row in load_published() if row.id == HEADLINE)
-    at_default = answer_row(with_default_skew(row), facts)
-    return ONE_SKEW.format(default=at_default, chosen=answer_row(row, facts))
+    answer_at_default = answer_row(with_default_skew(row), facts)
+    return ONE_SKEW.format(default=answer_at_default, chosen=answer_row(row, facts))
 
 
 def with_default_skew(row: Row) -> Row:
@@ -251,9 +253,11 @@ class Made:
 def compute_made(facts: Facts) -> Made:
     """Compute the results that are stored in data/record/made.toml; takes some minutes."""
     rows = load_published()
-    judged = [row for row in rows if row.kind != "unstated"]
-    answers = {row.id: answer_row(row, facts) for row in judged}
-    effects = [largest_move(figure, facts, judged, answers) for figure in unsourced_figures(facts)]
+    judged_rows = [row for row in rows if row.kind != "unstated"]
+    answers = {row.id: answer_row(row, facts) for row in judged_rows}
+    effects = [
+        largest_move(figure, facts, judged_rows, answers) for figure in unsourced_figures(facts)
+    ]
     effects.sort(key=lambda effect: (-effect.share, effect.name))
     seen_rows = [with_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
     errors = [abs(row["error"]) for row in evidence(facts, seen_rows)]
@@ -322,12 +326,12 @@ def clean_commit(root: Path) -> str:
 def _run_git(root: Path, *arguments: str) -> str:
     """Output of git with these arguments in the clone `root`. Raises EvidenceError."""
     try:
-        finished = subprocess.run(
+        git_process = subprocess.run(
             ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         raise EvidenceError("a first error needs the git clone whose commit answers") from None
-    return finished.stdout.strip()
+    return git_process.stdout.strip()
 
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
@@ -339,7 +343,7 @@ def accuracy_table(rows: Rows, table: Table) -> str:
     record, as judged), then a table of their errors. table: function that formats rows."""
     skew_text = f"{skew_sentence(load_facts())} {load_made().default_skew_text}"
     sentences = (*headlines(rows), now_text(rows), *coverage_texts(), skew_text)
-    return "\n".join([*(f"- {text}" for text in sentences), "", table(score_table(rows))])
+    return "\n".join([*(f"- {sentence}" for sentence in sentences), "", table(score_table(rows))])
 
 
 def cross_table(rows: Rows, table: Table) -> str:
@@ -371,8 +375,8 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
     for row in load_published() if published is None else published:
         if row.measure in SERVED and row.against is None and row.kind != "derived":
             settings = {key: value for key, value in row.scenario.items() if not _is_layout(key)}
-            keys = [row.system, row.measure, row.unit, settings, dict(row.facts), dict(row.args)]
-            sweeps.setdefault(json.dumps(keys, sort_keys=True), []).append(row)
+            setup = [row.system, row.measure, row.unit, settings, dict(row.facts), dict(row.args)]
+            sweeps.setdefault(json.dumps(setup, sort_keys=True), []).append(row)
     found_rankings = []
     for rows in sweeps.values():
         if len(rows) < LEAST:

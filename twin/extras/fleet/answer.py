@@ -87,16 +87,18 @@ class Served:
 
 def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
     """Figures by the keys of a summary over `steady_s` s; runs: (number of supernodes, run)."""
-    sums = {key: _weighted_sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
+    sums = {
+        key: _weighted_sum([(count, run.summary.get(key)) for count, run in runs]) for key in COUNTS
+    }
     met_count = sum(count * run.observed.met_count for count, run in runs)
-    tokens_per_s, mean_npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
+    tokens_per_s, mean_npus, cost, steady_cost = 0.0, 0.0, 0.0, 0.0
     for count, run in runs:
         observed, run_weight = run.observed, count * (run.observed.steady_s / steady_s)
         tokens_per_s += run_weight * (run.summary.get("output_tokens_per_s") or 0.0)
         mean_npus += run_weight * (run.summary.get("npus") or 0.0)
         run_cost = count * observed.price_per_npu_hour * (run.summary.get("npu_hours") or 0.0)
         cost += run_cost
-        cost_steady += run_cost * observed.steady_s / run.scenario.horizon_s
+        steady_cost += run_cost * observed.steady_s / run.scenario.horizon_s
     output_tokens, kwh = tokens_per_s * steady_s, sums["energy_kwh"]
     return {
         **sums,
@@ -109,7 +111,7 @@ def merged_figures(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[
         **merged_percentiles([(count, run.tpot_s) for count, run in runs], "tpot_s"),
         "joules_per_token": quotient(3.6e6 * kwh, output_tokens) if kwh is not None else None,
         "cost": cost or None,
-        "cost_per_million_tokens": quotient(1e6 * cost_steady, output_tokens) if cost else None,
+        "cost_per_million_tokens": quotient(1e6 * steady_cost, output_tokens) if cost else None,
     }
 
 
@@ -144,7 +146,9 @@ def merged_percentiles(
     percentiles = np.where(
         fraction < 0.5, low_values + gap * fraction, high_values - gap * (1.0 - fraction)
     )
-    mean_value = sum(n * float(sample.sum()) for n, sample in counted) / int(count_up_to[-1])
+    mean_value = sum(count * float(sample.sum()) for count, sample in counted) / int(
+        count_up_to[-1]
+    )
     keys = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
     return dict(zip(keys, [mean_value, *map(float, percentiles)], strict=True))
 
@@ -176,8 +180,9 @@ def find_scenarios(
     if fleet.lost:
         no_loss_fleet = fleet.model_copy(update={"lost": ()})
         no_loss_spans = spans_of(no_loss_fleet, named, facts, requests_left, starts_empty=True)
-    found = FleetScenarios(fleet, spans, no_loss_spans)
-    return replace(found, missing=tuple(s for s in found.scenarios() if requests_left(s) is None))
+    known = FleetScenarios(fleet, spans, no_loss_spans)
+    missing = tuple(s for s in known.scenarios() if requests_left(s) is None)
+    return replace(known, missing=missing)
 
 
 def fleet_answer(
@@ -330,19 +335,19 @@ def fleet(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Simulate supernodes behind a front router; each different one is run once and stored."""
-    question, scenario_of = load_fleet(file)
+    loaded_fleet, scenario_of = load_fleet(file)
     with (
-        closing(open_store()) as store, progress_bar(question.name) as watch,
+        closing(open_store()) as store, progress_bar(loaded_fleet.name) as watch,
         closing(Runner(store, processes=processes or None, standby=0).start()) as runner,
     ):  # fmt: skip
-        answer = fleet_answer(question, scenario_of, run_finder(store, runner, watch))
+        answer = fleet_answer(loaded_fleet, scenario_of, run_finder(store, runner, watch))
     end_with_json(answer, as_json)
     fleet_row = answer["summary"] | {"name": "the fleet", "supernodes": answer["supernodes"]}
     fleet_rows = [
         (row["name"], str(row["supernodes"]), *(as_text(key, row.get(key)) for key in COLUMNS))
         for row in (*answer["rows"], fleet_row)
     ]
-    heads = ("each of", "supernodes", *(METRICS[key].tile for key in COLUMNS))
-    print_rows(answer["name"], heads, fleet_rows)
+    headers = ("each of", "supernodes", *(METRICS[key].tile for key in COLUMNS))
+    print_rows(answer["name"], headers, fleet_rows)
     for sentence in answer_in_words(answer):
         out.print(sentence)

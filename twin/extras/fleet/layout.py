@@ -93,19 +93,19 @@ def lay_out_fleet(fleet: Fleet, named: Named) -> Layout:
     loss_times_s = {time_s for unit in units for gap in unit.lost for time_s in gap}
     edges_s = np.array(sorted({0.0, traffic.horizon_s} | loss_times_s))
     live_by_span = [
-        np.array([not any(lost_s <= at_s < back_s for lost_s, back_s in unit.lost)
-                  for unit in units]) for at_s in edges_s[:-1]
+        np.array([not any(lost_s <= edge_s < back_s for lost_s, back_s in unit.lost)
+                  for unit in units]) for edge_s in edges_s[:-1]
     ]  # fmt: skip
-    region_parts = np.array([region.share for region in fleet.regions] or [1.0])
+    region_weights = np.array([region.share for region in fleet.regions] or [1.0])
     workload = traffic.workload
     return Layout(
         traffic, kinds, units, edges_s,
         share=np.stack([_traffic_shares(fleet, units, traffic, alive) for alive in live_by_span]),
         whole=_traffic_shares(fleet, units, traffic, np.ones(len(units), bool)),
-        region_rate=workload.rate_req_per_s * (region_parts / region_parts.sum()),
+        region_rate=workload.rate_req_per_s * (region_weights / region_weights.sum()),
         regions=tuple(
-            workload.model_copy(update={"profile": shift_profile(workload.profile, hours / 24)})
-            for hours in [region.shift_h for region in fleet.regions] or [0.0]),
+            workload.model_copy(update={"profile": shift_profile(workload.profile, shift_h / 24)})
+            for shift_h in [region.shift_h for region in fleet.regions] or [0.0]),
     )  # fmt: skip
 
 
@@ -113,8 +113,8 @@ def shift_profile(profile: Profile, days: float) -> Profile:
     """A daily profile shifted by a number of days; other profiles are unchanged."""
     if not days or profile.shape not in DAILY:
         return profile
-    begins_s = (profile.begins_s + days * profile.period_s) % profile.period_s
-    return profile.model_copy(update={"begins_s": begins_s})
+    shifted_begins_s = (profile.begins_s + days * profile.period_s) % profile.period_s
+    return profile.model_copy(update={"begins_s": shifted_begins_s})
 
 
 def _fleet_traffic(fleet: Fleet, base: Scenario) -> Scenario:
@@ -151,16 +151,16 @@ def _refuse_contradictions(fleet: Fleet, traffic: Scenario, scenarios: Sequence[
         raise FleetError("regions whose clocks are ahead need a traffic whose profile is a day")
     if fleet.sticky == "tenant" and fleet.router == "hash" and not traffic.tenants:
         raise FleetError("sticky = tenant needs tenants in the traffic's scenario: take session")
-    for i, row in enumerate(fleet.lost):
-        if not traffic.warmup_s < row.from_s < traffic.horizon_s:
+    for i, loss in enumerate(fleet.lost):
+        if not traffic.warmup_s < loss.from_s < traffic.horizon_s:
             raise FleetError(
-                f"lost.{i}.from_s = {row.from_s:g} s must lie between the end of the warm-up at "
-                f"{traffic.warmup_s:g} s and the end of the run at {traffic.horizon_s:g} s"
+                f"lost.{i}.from_s = {loss.from_s:g} s must lie between the end of the warm-up "
+                f"at {traffic.warmup_s:g} s and the end of the run at {traffic.horizon_s:g} s"
             )
-        if scenario_of[row.kind].elastic.schedule:
+        if scenario_of[loss.kind].elastic.schedule:
             raise FleetError(
-                f"lost.{i}: instances of {row.kind} follow elastic.schedule, whose times would be "
-                "others after a start: take another controller"
+                f"lost.{i}: instances of {loss.kind} follow elastic.schedule, whose times would "
+                "be others after a start: take another controller"
             )
 
 
@@ -169,20 +169,20 @@ def _units_of_fleet(fleet: Fleet, traffic: Scenario) -> list[Unit]:
     units, end_s = list[Unit](), traffic.horizon_s
     tenants_of = _tenants_of(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
-        numbers_of: dict[tuple[Any, ...], list[int]] = {}
-        times_lost: dict[int, list[tuple[float, float]]] = {}  # by number
+        numbers_by_unit: dict[tuple[Any, ...], list[int]] = {}
+        losses_by_number: dict[int, list[tuple[float, float]]] = {}  # by number
         for loss in sorted(fleet.lost, key=lambda loss: loss.from_s):
             if loss.kind == kind.name:
                 back_s = min(loss.to_s or end_s, end_s)
-                times_lost.setdefault(loss.number, []).append((loss.from_s, back_s))
+                losses_by_number.setdefault(loss.number, []).append((loss.from_s, back_s))
         for number in range(kind.count):
             tenants = None if tenants_of is None else tuple(tenants_of.get((k, number), ()))
             seed = 0 if tenants == () else number % fleet.seeds
-            unit_key = seed, tuple(times_lost.get(number, ())), tenants
-            numbers_of.setdefault(unit_key, []).append(number)
+            unit_key = seed, tuple(losses_by_number.get(number, ())), tenants
+            numbers_by_unit.setdefault(unit_key, []).append(number)
         units += [
             Unit(k, tuple(numbers), fleet.seed + seed, lost, tenants)
-            for (seed, lost, tenants), numbers in numbers_of.items()
+            for (seed, lost, tenants), numbers in numbers_by_unit.items()
         ]
     return units
 
@@ -195,12 +195,12 @@ def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[i
     tenants_of: dict[tuple[int, int], list[int]] = {}
     for region in [area.name for area in fleet.regions] or [""]:
         for tenant_index, tenant in enumerate(traffic.tenants):
-            best_key = max(
+            best_supernode = max(
                 ((_hash_score(tenant.name, kind.name, number, kind.weight), -k, -number)
                  for k, kind in enumerate(fleet.kinds) if kind.region in ("", region)
                  for number in range(kind.count))
             )  # fmt: skip
-            tenants_of.setdefault((-best_key[1], -best_key[2]), []).append(tenant_index)
+            tenants_of.setdefault((-best_supernode[1], -best_supernode[2]), []).append(tenant_index)
     return tenants_of
 
 
@@ -220,23 +220,23 @@ def _traffic_shares(
     may_take = np.array([[fleet.kinds[unit.kind].region in ("", name) for unit in units]
                       for name in region_names])  # fmt: skip
     if any(unit.tenants is not None for unit in units):
-        traffic_parts = np.array([tenant.share for tenant in traffic.tenants])
-        unit_parts = [traffic_parts[list(unit.tenants or ())].sum() for unit in units]
-        return np.where(may_take, np.array(unit_parts) / traffic_parts.sum(), 0.0)
+        tenant_weights = np.array([tenant.share for tenant in traffic.tenants])
+        unit_tenant_weights = [tenant_weights[list(unit.tenants or ())].sum() for unit in units]
+        return np.where(may_take, np.array(unit_tenant_weights) / tenant_weights.sum(), 0.0)
     weights = np.array([fleet.kinds[unit.kind].weight for unit in units])
-    counts = np.array([unit.count for unit in units])
-    total_weights = (may_take * weights * counts).sum(axis=1, keepdims=True)
-    shares: np.ndarray = np.where(may_take, weights / total_weights, 0.0)
-    lost_shares = (shares * counts)[:, ~alive].sum(axis=1, keepdims=True)
-    shares[:, ~alive] = 0.0
+    supernode_counts = np.array([unit.count for unit in units])
+    total_weights = (may_take * weights * supernode_counts).sum(axis=1, keepdims=True)
+    traffic_shares: np.ndarray = np.where(may_take, weights / total_weights, 0.0)
+    lost_shares = (traffic_shares * supernode_counts)[:, ~alive].sum(axis=1, keepdims=True)
+    traffic_shares[:, ~alive] = 0.0
     live_weights = weights * alive
     spill = np.where(may_take & alive, weights, 0.0) if fleet.spill == "region" else live_weights
-    has_spill = (spill * counts).sum(axis=-1, keepdims=True) > 0.0
+    has_spill = (spill * supernode_counts).sum(axis=-1, keepdims=True) > 0.0
     spill_weights = np.where(has_spill, spill, live_weights)
     if not alive.any():
         raise FleetError("lost: at one time every supernode is lost, and nothing takes the traffic")
-    spill_totals = (spill_weights * counts).sum(axis=-1, keepdims=True)
-    return shares + lost_shares * spill_weights / spill_totals
+    spill_totals = (spill_weights * supernode_counts).sum(axis=-1, keepdims=True)
+    return traffic_shares + lost_shares * spill_weights / spill_totals
 
 
 RUNS_MAX = 150  # different scenarios of one fleet: as many can wait
@@ -276,24 +276,28 @@ def spans_of(
     yet); starts_empty: no run begins in a steady state. Raises FleetError, SpecError."""
     layout = lay_out_fleet(fleet, named)
     builder, spans = _SpanBuilder(fleet, layout, facts, starts_empty or bool(fleet.lost)), []
-    for at_s, k in sorted((gap[0], k) for k, unit in enumerate(layout.units) for gap in unit.lost):
-        begin_s = max([back_s for _, back_s in layout.units[k].lost if back_s < at_s], default=0.0)
-        span = builder.span(k, begin_s, at_s)
+    for lost_s, k in sorted(
+        (gap[0], k) for k, unit in enumerate(layout.units) for gap in unit.lost
+    ):
+        begin_s = max(
+            [back_s for _, back_s in layout.units[k].lost if back_s < lost_s], default=0.0
+        )
+        span = builder.span(k, begin_s, lost_s)
         if (unfinished := requests_left(span.scenario)) is None:
             return Spans(layout, [span])
         # They are spread over those that take the share of the lost one.
-        span_index = int(layout.span_at(at_s))
+        span_index = int(layout.span_at(lost_s))
         added_shares = np.maximum(layout.share[span_index] - layout.share[span_index - 1], 0.0)
         added_per_s = layout.region_rate @ added_shares
         total_per_s = added_per_s @ [unit.count for unit in layout.units]
-        end_s = min(at_s + fleet.resend_s, float(layout.edges[span_index + 1]))
-        restarts_per_s = unfinished * added_per_s / (total_per_s * (end_s - at_s))
-        layout.bursts.append(Burst(at_s, end_s, unfinished, restarts_per_s))
+        end_s = min(lost_s + fleet.resend_s, float(layout.edges[span_index + 1]))
+        restarts_per_s = unfinished * added_per_s / (total_per_s * (end_s - lost_s))
+        layout.bursts.append(Burst(lost_s, end_s, unfinished, restarts_per_s))
     for k, unit in enumerate(layout.units):
         if unit.tenants == ():
             continue
         begins_s = [0.0, *(back_s for _, back_s in unit.lost)]
-        ends_s = [*(at_s for at_s, _ in unit.lost), layout.traffic.horizon_s]
+        ends_s = [*(lost_s for lost_s, _ in unit.lost), layout.traffic.horizon_s]
         for from_s, to_s in zip(begins_s, ends_s, strict=True):
             spans += [builder.span(k, from_s, to_s)] if from_s < to_s else []
     all_spans = Spans(layout, spans)
@@ -317,14 +321,16 @@ class _SpanBuilder:
     def span(self, unit_index: int, begin_s: float, end_s: float) -> Span:
         """Span in which the supernodes of the unit with this index serve, with its scenario."""
         unit, traffic = self.layout.units[unit_index], self.layout.traffic
-        base_scenario, fields = self.layout.kinds[unit.kind], traffic.model_dump(mode="json")
-        tenants = fields["tenants"]
-        overrides = {name: fields[name] for name in OF_TRAFFIC} | {
+        base_scenario = self.layout.kinds[unit.kind]
+        traffic_fields = traffic.model_dump(mode="json")
+        tenants = traffic_fields["tenants"]
+        overrides = {name: traffic_fields[name] for name in OF_TRAFFIC} | {
             "seed": unit.seed, "horizon_s": end_s - begin_s,
             "warmup_s": 0.0 if begin_s else traffic.warmup_s,
             "start": "empty" if self.starts_empty or begin_s else traffic.start,
-            "tenants": tenants if unit.tenants is None else [tenants[k] for k in unit.tenants],
-            "workload": fields["workload"] | self._workload_fields(unit_index, begin_s, end_s),
+            "tenants": tenants if unit.tenants is None else [tenants[i] for i in unit.tenants],
+            "workload":
+                traffic_fields["workload"] | self._workload_fields(unit_index, begin_s, end_s),
         }  # fmt: skip
         if begin_s and base_scenario.faults:
             faults = (
@@ -346,9 +352,9 @@ class _SpanBuilder:
         """Fields of `workload` in a span of unit number u that differ from the whole fleet's."""
         layout, workload = self.layout, self.layout.traffic.workload
         region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
-        same_clock = len({layout.regions[index] for index in region_indices}) == 1
+        has_one_clock = len({layout.regions[index] for index in region_indices}) == 1
         region = int(region_indices[0])
-        scaled_profile = self._scaled_profile(u, region, begin_s, end_s) if same_clock else None
+        scaled_profile = self._scaled_profile(u, region, begin_s, end_s) if has_one_clock else None
         mean_per_s, profile = scaled_profile or self._table_profile(u, begin_s, end_s)
         drawn_share = float(layout.region_rate @ layout.whole[:, u]) / workload.rate_req_per_s
         taken_share = 1.0
@@ -390,17 +396,17 @@ class _SpanBuilder:
         edges_s = self._load_edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *changes_s})
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
         unit_shares = layout.share[layout.span_at(middle_s), :, u]
-        region_per_s = layout.req_per_s_by_region(middle_s, self.facts).T * unit_shares
-        load_per_s = region_per_s.sum(axis=1) + self._restarts_per_s(u, middle_s)
+        req_per_s_by_region = layout.req_per_s_by_region(middle_s, self.facts).T * unit_shares
+        load_per_s = req_per_s_by_region.sum(axis=1) + self._restarts_per_s(u, middle_s)
         mean_per_s = float((load_per_s * np.diff(edges_s)).sum() / (end_s - begin_s))
         factors = {"rate": load_per_s / max(mean_per_s, 1e-9)}
-        weights = region_per_s + 1e-12  # where nothing comes, lengths are any
-        for tokens in ("input", "output"):
+        weights = req_per_s_by_region + 1e-12  # where nothing comes, lengths are any
+        for token_kind in ("input", "output"):
             length_factors = np.stack([
-                length_factor_at(workload, middle_s, tokens, self.facts)
+                length_factor_at(workload, middle_s, token_kind, self.facts)
                 for workload in layout.regions
             ], axis=1)  # fmt: skip
-            factors[tokens] = (weights * length_factors).sum(axis=1) / weights.sum(axis=1)
+            factors[token_kind] = (weights * length_factors).sum(axis=1) / weights.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")
         return mean_per_s, profile_fields | {"pieces": _piece_rows(edges_s - begin_s, factors)}
 
@@ -408,11 +414,11 @@ class _SpanBuilder:
         self, unit_index: int, begin_s: float, end_s: float, other_times_s: Iterable[float]
     ) -> np.ndarray:
         """Times f8[n] (s) at which a unit's load may change: also both ends, `other_times_s`."""
-        inner_s = {*self.layout.edges.tolist(), *other_times_s}
+        times_s = {*self.layout.edges.tolist(), *other_times_s}
         for burst in self.layout.bursts:
             if burst.rate[unit_index]:
-                inner_s |= {burst.begin_s, burst.end_s, *self._minutes(burst.begin_s, burst.end_s)}
-        return np.array([begin_s, *sorted(t for t in inner_s if begin_s < t < end_s), end_s])
+                times_s |= {burst.begin_s, burst.end_s, *self._minutes(burst.begin_s, burst.end_s)}
+        return np.array([begin_s, *sorted(t for t in times_s if begin_s < t < end_s), end_s])
 
     def _minutes(self, begin_s: float, end_s: float) -> list[float]:
         """Times (s) in [begin_s, end_s) that are multiples of 1/1,440 of the traffic's day, or of

@@ -125,7 +125,8 @@ class Fleet(Section):
 
 def _disagreements(fleet: Fleet) -> list[str]:
     """Sentences on rows of a fleet that contradict each other; each is valid alone."""
-    kind_of, regions = {k.name: k for k in fleet.kinds}, {region.name for region in fleet.regions}
+    kind_of = {kind.name: kind for kind in fleet.kinds}
+    regions = {region.name for region in fleet.regions}
     is_by_tenant = fleet.router == "hash" and fleet.sticky == "tenant"
     sentences = [] if fleet.kinds else ["kinds is empty: a fleet needs a kind of supernodes"]
     if fleet.supernodes > SUPERNODES_MAX:
@@ -133,16 +134,16 @@ def _disagreements(fleet: Fleet) -> list[str]:
     if len(kind_of) < len(fleet.kinds) or len(regions) < len(fleet.regions):
         sentences.append("two kinds or two regions have one name: give each its own")
     sentences += [
-        f"kinds.{i}.region = {k.region!r} is no region: take one of {', '.join(sorted(regions))}"
-        if regions else f"kinds.{i}.region = {k.region!r}, but the fleet has no regions: add it"
-        for i, k in enumerate(fleet.kinds) if k.region and k.region not in regions
+        f"kinds.{i}.region = {kind.region!r} is no region: take one of {', '.join(sorted(regions))}"
+        if regions else f"kinds.{i}.region = {kind.region!r}, but the fleet has no regions: add it"
+        for i, kind in enumerate(fleet.kinds) if kind.region and kind.region not in regions
     ]  # fmt: skip
-    served_regions = {k.region for k in fleet.kinds}
+    served_regions = {kind.region for kind in fleet.kinds}
     sentences += [
         f"regions.{i}: no kind takes the traffic of {region.name}: give one that region, or none"
         for i, region in enumerate(fleet.regions) if not served_regions & {region.name, ""}
     ]  # fmt: skip
-    if fleet.router == "round_robin" and any(k.weight != 1.0 for k in fleet.kinds):
+    if fleet.router == "round_robin" and any(kind.weight != 1.0 for kind in fleet.kinds):
         sentences.append("router = round_robin has no weights: take weighted, or weights of 1")
     if fleet.lost and is_by_tenant:
         sentences.append("sticky = tenant needs no lost supernodes: a run's tenants cannot change")
@@ -173,9 +174,11 @@ def field_table(_rows: object, table: Callable[[list[dict[str, Any]]], str]) -> 
     """Markdown table of the fields of a fleet file: name, default, accepted values, unit, meaning;
     table: formats rows as such a table."""
     return table([
-        {"field": f"`{path}`", "default": "required" if f.required else value_text(f.default),
-         "accepts": f.accepted_text(), "unit": f.unit, "what it is": f"{f.label}: {f.help}"}
-        for path, f in fields(Fleet).items() if f.kind is not tuple
+        {"field": f"`{path}`",
+         "default": "required" if field.required else value_text(field.default),
+         "accepts": field.accepted_text(), "unit": field.unit,
+         "what it is": f"{field.label}: {field.help}"}
+        for path, field in fields(Fleet).items() if field.kind is not tuple
     ])  # fmt: skip
 
 

@@ -70,8 +70,9 @@ class InstanceKind:
     @property
     def graph_sizes(self) -> list[int]:
         """Token counts of passes whose graphs are captured: 16 sizes up to the largest batch."""
-        request_tokens, requests = 1 + self.drafts, self.batch
-        return sorted({request_tokens * max(1, round(requests * k / 16)) for k in range(1, 17)})
+        request_tokens = 1 + self.drafts
+        request_counts = (round(self.batch * sixteenths / 16) for sixteenths in range(1, 17))
+        return sorted({request_tokens * max(1, requests) for requests in request_counts})
 
 
 def instance_kinds(s: Scenario, facts: Facts) -> list[InstanceKind]:
@@ -97,14 +98,14 @@ def _instance_kind(s: Scenario, pool: Pool, dies: int, has_experts: bool) -> Ins
     context_dies = pool.own.cp_dies
     prefill_cp, decode_cp = (context_dies, 1) if pool.role == "prefill" else (1, context_dies)
     sequences = max(1, round(deployment.decode.batch_per_npu / dies * tp_dies))
-    tokens = sequences * (1 + draft_tokens)
+    pass_tokens = sequences * (1 + draft_tokens)
     if pool.role == "prefill":
-        tokens = deployment.prefill.chunk_tokens or round(
+        pass_tokens = deployment.prefill.chunk_tokens or round(
             deployment.prefill.tokens_per_npu / dies * tp_dies * prefill_cp * pool.own.pp_stages
         )
-        sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
+        sequences = max(1, round(pass_tokens / max(s.workload.input_tokens, 1)))
     elif pool.role == "colocated":
-        tokens += round(deployment.colocated.chunk_tokens_per_npu / dies * tp_dies)
+        pass_tokens += round(deployment.colocated.chunk_tokens_per_npu / dies * tp_dies)
     if pool.role != "prefill":
         sequences *= pool.own.pp_stages  # of which a pass has a part
     if ranks // pool.own.pp_stages % (tp_dies * prefill_cp):
@@ -113,7 +114,7 @@ def _instance_kind(s: Scenario, pool: Pool, dies: int, has_experts: bool) -> Ins
             f"{ranks} of a {pool.role} instance: take {math.gcd(tp_dies * prefill_cp, ranks)}"
         )
     return InstanceKind(pool.role, pool.instances, ranks, -(-ranks // node_ranks), tp_dies,
-                        sequences, tokens, draft_tokens, has_experts, pool.precision.weights,
+                        sequences, pass_tokens, draft_tokens, has_experts, pool.precision.weights,
                         pool.own.experts_tp, pool.own.pp_stages, prefill_cp, decode_cp)  # fmt: skip
 
 
@@ -124,24 +125,24 @@ def rebalances_experts(s: Scenario) -> bool:
 
 def settings_left_out(s: Scenario, has_experts: bool) -> list[str]:
     """Sentences on settings that launch files cannot express, each with what happens instead."""
-    deployment, pool_of = s.deployment, pools_by_role(s)
-    colocated = deployment.colocated if "colocated" in pool_of else None
-    prefill = pool_of.get("prefill")
-    applies_of = {
+    deployment, pool_by_role = s.deployment, pools_by_role(s)
+    colocated = deployment.colocated if "colocated" in pool_by_role else None
+    prefill = pool_by_role.get("prefill")
+    applies_by_sentence = {
         "Further models: these files start the first; each other one is a scenario of its own.":
             s.models,
         "Staged prefill (SP-TP-SP): engines start data-parallel attention instead.":
             prefill and prefill.own.attention == "sp_tp_sp",
         "Attention/FFN disaggregation: experts stay with attention.":
-            any(pool.experts for pool in pool_of.values()),
+            any(pool.experts for pool in pool_by_role.values()),
         "Prefill on decode's NPUs: each pool is started on NPUs of its own.": sharing_pool(s),
         "Over how many dies experts are split: vLLM splits them over all of an instance.":
-            any(pool.own.experts_tp > 1 for pool in pool_of.values()),
+            any(pool.own.experts_tp > 1 for pool in pool_by_role.values()),
         "Attention offload: all attention stays on decode's own dies.": offloaded_share(s),
         "Swap of preempted requests: vLLM-Ascend and SGLang compute them again.":
-            pool_of.keys() != {"prefill"} and deployment.decode.swap_gb_per_die,
+            pool_by_role.keys() != {"prefill"} and deployment.decode.swap_gb_per_die,
         "KV in host memory: for models with an indexer SGLang's --enable-hisparse; dies hold all "
-        "KV here.": any(pool.own.in_host.share for pool in pool_of.values()),
+        "KV here.": any(pool.own.in_host.share for pool in pool_by_role.values()),
         "The memory pool over nodes: each instance has its own prefix cache; a shared store "
         "(Mooncake, HiCache) has a configuration of its own.":
             s.memory_pool.enabled and s.memory_pool.scope != "local",
@@ -168,15 +169,15 @@ def settings_left_out(s: Scenario, has_experts: bool) -> list[str]:
         "Admission and tenants: a gateway in front has to do this.":
             s.admission != Admission() or s.tenants,
     }  # fmt: skip
-    return [sentence for sentence, applies in applies_of.items() if applies]
+    return [sentence for sentence, applies in applies_by_sentence.items() if applies]
 
 
 def start_check(s: Scenario, facts: Facts, kinds: list[InstanceKind], engine: str) -> list[str]:
     """Sentences to check before a start: memory of a die, graphs, ports. Raises ValueError."""
-    costs, notes = assemble(s, facts).costs, []
+    costs, sentences = assemble(s, facts).costs, []
     for worker in kinds:
         memory = getattr(costs, f"{worker.role}_role").memory
-        notes.append(
+        sentences.append(
             f"{worker.role}: weights {memory.weights / 1e9:.1f} GB, exchange buffers "
             f"{memory.buffers / 1e9:.1f} GB, reserved for graphs and the runtime "
             f"{memory.reserve / 1e9:.1f} GB, left for KV {memory.kv / 1e9:.1f} GB of "
@@ -186,14 +187,14 @@ def start_check(s: Scenario, facts: Facts, kinds: list[InstanceKind], engine: st
         all_experts += s.experts.redundant if rebalances_experts(s) else 0
         expert_ranks = worker.ranks // worker.stages // worker.experts_tp
         if engine != "vllm-ascend" and worker.experts and all_experts % expert_ranks:
-            notes.append(
+            sentences.append(
                 f"{worker.role}: {all_experts} experts are not the same number on each of "
                 f"{numbered(expert_ranks, 'rank')}, which SGLang refuses: take a number of ranks "
                 f"that divides {all_experts}."
             )
         if worker.role != "prefill":
             exceeds_captured = worker.pass_tokens > CAPTURED
-            notes.append(
+            sentences.append(
                 f"{worker.role}: graphs are captured up to {worker.graph_sizes[-1]} tokens, the "
                 f"whole batch of a rank; " + (
                     f"an engine left alone captures {CAPTURED} and runs larger batches eagerly."
@@ -201,9 +202,11 @@ def start_check(s: Scenario, facts: Facts, kinds: list[InstanceKind], engine: st
                 )
             )  # fmt: skip
     node_ports = max(-(-worker.data_parallel // worker.nodes) for worker in kinds)
-    notes.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + node_ports - 1}, {RPC_PORT}, and "
-                f"from {KV_PORT} on one a rank for KV.")  # fmt: skip
-    return notes
+    sentences.append(
+        f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + node_ports - 1}, {RPC_PORT}, and from "
+        f"{KV_PORT} on one a rank for KV."
+    )
+    return sentences
 
 
 Value = str | int | float | bool | dict[str, Any] | list[Any]
@@ -252,53 +255,57 @@ def vllm_scripts(s: Scenario, kinds: list[InstanceKind], _family: str) -> dict[s
     """Scripts by file name, one for each kind of instance: `vllm serve` for each of its nodes."""
     script_of, is_balancing = {}, rebalances_experts(s)
     has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
-    degrees = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in kinds}
-    for w in kinds:
-        if w.data_parallel % w.nodes:
-            rank_dies = numbered(w.ranks // w.data_parallel, "die")
+    degrees = {
+        worker.role: {"dp_size": worker.data_parallel, "tp_size": worker.tensor_parallel}
+        for worker in kinds
+    }
+    for worker in kinds:
+        if worker.data_parallel % worker.nodes:
+            rank_dies = numbered(worker.ranks // worker.data_parallel, "die")
             raise LaunchError(
-                f"{w.role}: {numbered(w.data_parallel, 'data-parallel rank')} of {rank_dies} do "
-                f"not lie evenly on {numbered(w.nodes, 'node')}, as these scripts start them: take "
-                "sglang"
+                f"{worker.role}: {numbered(worker.data_parallel, 'data-parallel rank')} of "
+                f"{rank_dies} do not lie evenly on {numbered(worker.nodes, 'node')}, as these "
+                "scripts start them: take sglang"
             )
-        local_dp = w.data_parallel // w.nodes
+        local_dp = worker.data_parallel // worker.nodes
         options: dict[str, Value] = {
             "--host": "0.0.0.0",  # noqa: S104 - the proxy and other nodes have to reach it
             "--port": FIRST_PORT, "--served-model-name": SERVED, "--trust-remote-code": True,
-            "--data-parallel-size": w.data_parallel, "--data-parallel-size-local": local_dp,
+            "--data-parallel-size": worker.data_parallel, "--data-parallel-size-local": local_dp,
             '$( [ "$NODE" -gt 0 ] && echo --headless )': True,
             "--data-parallel-start-rank": f"$((NODE * {local_dp}))",
             "--data-parallel-address": "$HEAD_IP", "--data-parallel-rpc-port": RPC_PORT,
-            "--tensor-parallel-size": w.tensor_parallel,
-            "--enable-expert-parallel": w.experts and w.experts_tp == 1,
-            "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
+            "--tensor-parallel-size": worker.tensor_parallel,
+            "--enable-expert-parallel": worker.experts and worker.experts_tp == 1,
+            "--max-num-seqs": worker.sequences, "--max-num-batched-tokens": worker.tokens,
             "--gpu-memory-utilization": MEMORY,
-            "--pipeline-parallel-size": w.stages > 1 and w.stages,
-            "--prefill-context-parallel-size": w.prefill_cp > 1 and w.prefill_cp,
-            "--decode-context-parallel-size": w.decode_cp > 1 and w.decode_cp,
-            "--quantization": w.weights in ("int8", "w4a8") and "ascend",
+            "--pipeline-parallel-size": worker.stages > 1 and worker.stages,
+            "--prefill-context-parallel-size": worker.prefill_cp > 1 and worker.prefill_cp,
+            "--decode-context-parallel-size": worker.decode_cp > 1 and worker.decode_cp,
+            "--quantization": worker.weights in ("int8", "w4a8") and "ascend",
             f"--{'' if has_cache else 'no-'}enable-prefix-caching": True,
-            "--speculative-config": w.drafts > 0 and {
-                "method": METHODS[s.deployment.decode.drafter], "num_speculative_tokens": w.drafts,
+            "--speculative-config": worker.drafts > 0 and {
+                "method": METHODS[s.deployment.decode.drafter],
+                "num_speculative_tokens": worker.drafts,
             },
-            "--enforce-eager": w.role == "prefill",
-            "--compilation-config": w.role != "prefill" and {
-                "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": w.graph_sizes,
+            "--enforce-eager": worker.role == "prefill",
+            "--compilation-config": worker.role != "prefill" and {
+                "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": worker.graph_sizes,
             },
-            "--additional-config": w.experts and is_balancing and {"eplb_config": {
+            "--additional-config": worker.experts and is_balancing and {"eplb_config": {
                 "dynamic_eplb": True, "num_redundant_experts": s.experts.redundant,
             }},
             "--kv-transfer-config": len(kinds) > 1 and {  # KV goes from one pool to the other
                 "kv_connector": "MooncakeConnectorV1", "kv_port": str(KV_PORT),
-                "kv_role": "kv_producer" if w.role == "prefill" else "kv_consumer",
+                "kv_role": "kv_producer" if worker.role == "prefill" else "kv_consumer",
                 "engine_id": "@INSTANCE@", "kv_connector_extra_config": degrees,
             },
         }  # fmt: skip
-        has_flash_comm = w.role == "colocated" and s.deployment.optimisations.flash_comm
+        has_flash_comm = worker.role == "colocated" and s.deployment.optimisations.flash_comm
         command = f'vllm serve "{MODEL}"'
-        if has_flash_comm and w.tensor_parallel > 1:
+        if has_flash_comm and worker.tensor_parallel > 1:
             command = f"export VLLM_ASCEND_ENABLE_FLASHCOMM1=1\n{command}"
-        script_of[f"{w.role}.sh"] = _launch_script(w, command, options)
+        script_of[f"{worker.role}.sh"] = _launch_script(worker, command, options)
     return script_of
 
 
@@ -309,7 +316,7 @@ def sglang_options(
     `w`; family: of chips, "ascend" or "nvidia"; disaggregated: prefill and decode are apart."""
     is_ascend, is_prefill, deployment = family == "ascend", w.role == "prefill", s.deployment
     stage_ranks, is_colocated = w.ranks // w.stages, w.role == "colocated"
-    mixed = deployment.colocated
+    colocated = deployment.colocated
     gathers_tokens = w.experts_tp > 1 or not (is_ascend or deployment.communication.fused)
     is_balancing = w.experts and rebalances_experts(s)
     return {
@@ -344,11 +351,11 @@ def sglang_options(
         "--speculative-num-draft-tokens": w.drafts > 0 and 1 + w.drafts,
         "--enable-eplb": is_balancing,
         "--ep-num-redundant-experts": is_balancing and s.experts.redundant,
-        "--enable-prefill-delayer": is_colocated and mixed.prompt_delay > 0,
+        "--enable-prefill-delayer": is_colocated and colocated.prompt_delay > 0,
         "--prefill-delayer-max-delay-passes":
-            is_colocated and mixed.prompt_delay > 0 and mixed.prompt_delay,
+            is_colocated and colocated.prompt_delay > 0 and colocated.prompt_delay,
         "--scheduler-recv-interval":
-            is_colocated and mixed.receive_every > 1 and mixed.receive_every,
+            is_colocated and colocated.receive_every > 1 and colocated.receive_every,
         "--disaggregation-mode": disaggregated and w.role,
         "--disaggregation-bootstrap-port": disaggregated and 30001,
         "--disaggregation-transfer-backend":
@@ -359,17 +366,22 @@ def sglang_options(
 def sglang_scripts(s: Scenario, kinds: list[InstanceKind], family: str) -> dict[str, str]:
     """Scripts by file name, one for each kind: `sglang.launch_server` for each node of one."""
     command = "python3 -m sglang.launch_server"
-    all_options = {w: sglang_options(s, w, family, len(kinds) > 1) for w in kinds}
-    return {f"{w.role}.sh": _launch_script(w, command, all_options[w]) for w in kinds}
+    all_options = {worker: sglang_options(s, worker, family, len(kinds) > 1) for worker in kinds}
+    return {
+        f"{worker.role}.sh": _launch_script(worker, command, all_options[worker])
+        for worker in kinds
+    }
 
 
 def dynamo_manifest(s: Scenario, kinds: list[InstanceKind], family: str) -> dict[str, str]:
     """A manifest for `kubectl apply -f` by file name; Dynamo adds ranks and addresses to it."""
-    own_options = ("--dist-init-addr", "--nnodes", "--node-rank")
+    dynamo_flags = ("--dist-init-addr", "--nnodes", "--node-rank")
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
     for worker in kinds:
         options = sglang_options(s, worker, family, len(kinds) > 1)
-        arguments = command_words({f: options[f] for f in options if f not in own_options})
+        arguments = command_words(
+            {flag: options[flag] for flag in options if flag not in dynamo_flags}
+        )
         services[worker.role] = {
             "componentType": "worker", "replicas": worker.instances,
             "multinode": {"nodeCount": worker.nodes},
@@ -439,8 +451,8 @@ def launch(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Launch files of a deployment for an engine, what they leave out, and a start check."""
-    question, _ = scenario_and_trace(scenario, settings or [])
-    output = launch_files(question, load_facts(), engine)
+    full_scenario, _ = scenario_and_trace(scenario, settings or [])
+    output = launch_files(full_scenario, load_facts(), engine)
     if folder is not None:
         if not folder.is_dir():
             raise typer.BadParameter(f"{folder} is no folder to write to")

@@ -23,9 +23,11 @@ def draw_launch_files(draft: Scenario) -> None:
     except (ValueError, FactError) as refusal:
         st.warning(plain(str(refusal)))
         return
-    for name, text in launch.files.items():
+    for name, file_text in launch.files.items():
         st.caption(name)
-        st.code(text, "json" if name.endswith(".json") else "bash", wrap_lines=True, height=320)
+        st.code(
+            file_text, "json" if name.endswith(".json") else "bash", wrap_lines=True, height=320
+        )
     draw_download(
         "All files", partial(tar_bytes, launch), f"launch-{engine}.tar", "launch-download"
     )

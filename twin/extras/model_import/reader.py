@@ -156,9 +156,10 @@ class _Config:
         facts |= attention_readers.get(self.family.attention, self._gqa_facts)()
         if self.family.experts:
             facts |= self._expert_facts()
-        keys = {"layers": "num_hidden_layers", "hidden": "hidden_size", "vocabulary": "vocab_size",
-                "max_context": "max_position_embeddings"}  # fmt: skip
-        facts |= {name: self._count(key) for name, key in keys.items()} | {
+        config_keys = {"layers": "num_hidden_layers", "hidden": "hidden_size",
+                       "vocabulary": "vocab_size",
+                       "max_context": "max_position_embeddings"}  # fmt: skip
+        facts |= {name: self._count(key) for name, key in config_keys.items()} | {
             "mtp_layers": self._count(self.family.drafting, low=0, absent=0),
             "dense_layers": self._dense_layers(),
         }
@@ -222,15 +223,16 @@ class _Config:
         if rope_dim.value >= head_dim.value:
             self._fail("qk_rope_head_dim", f"must be less than head_dim, {head_dim.value}")
         derive, source = self._derive, f"compress_ratios of {self.file}"
-        key_of = {"heads": "num_attention_heads", "q_lora": "q_lora_rank", "o_groups": "o_groups",
-                 "o_lora": "o_lora_rank", "index_heads": "index_n_heads",
-                 "index_dim": "index_head_dim", "index_top_k": "index_topk",
-                 "residual_streams": "hc_mult", "window": "sliding_window"}  # fmt: skip
+        config_keys = {"heads": "num_attention_heads", "q_lora": "q_lora_rank",
+                       "o_groups": "o_groups", "o_lora": "o_lora_rank",
+                       "index_heads": "index_n_heads", "index_dim": "index_head_dim",
+                       "index_top_k": "index_topk", "residual_streams": "hc_mult",
+                       "window": "sliding_window"}  # fmt: skip
         return {
             "kv_heads": self._count("num_key_value_heads"), "value_dim": head_dim,
             "rope_dim": rope_dim,
             "nope_dim": derive(head_dim.value - rope_dim.value, "head_dim - qk_rope_head_dim"),
-            **{name: self._count(key) for name, key in key_of.items()},
+            **{name: self._count(key) for name, key in config_keys.items()},
             "select_ratio": derive(low_ratio, source), "pool_ratio": derive(high_ratio, source),
             "select_layers": derive(used_ratios.count(low_ratio), source),
             "pool_layers": derive(used_ratios.count(high_ratio), source),
@@ -282,12 +284,12 @@ class _Config:
         """Number of layers that `layer_types` of the config lists as `layer_type`; layers: number
         of all layers. Raises ConfigError if another layer does not attend to all tokens."""
         layer_types = self.table.get("layer_types")
-        listed = layer_types if isinstance(layer_types, list) else []
+        listed_types = layer_types if isinstance(layer_types, list) else []
         allowed_types = ("full_attention", layer_type)
-        if len(listed) != layers or {*map(str, listed)} - {*allowed_types}:
+        if len(listed_types) != layers or {*map(str, listed_types)} - {*allowed_types}:
             names_text = " or ".join(allowed_types)
             self._fail("layer_types", f"must name each of the {layers} layers {names_text}")
-        return listed.count(layer_type)
+        return listed_types.count(layer_type)
 
     def _linear_facts(self, layers: int) -> dict[str, Fact]:
         """Facts of linear attention by field of Shape; layers: of all kinds. Raises ConfigError."""

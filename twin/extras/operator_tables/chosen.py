@@ -131,10 +131,10 @@ def chip_toml(fits: Iterable[Fitted], source: str, links: Mapping[str, float] | 
     lines_of = {key: _exchange_lines(fits, network, source, (links or {}).get(key, 0.0))
             for network, key in NETWORKS.items()}  # fmt: skip
     exchanges = [f"[operators.exchange.{key}]\n{lines}" for key, lines in lines_of.items() if lines]
-    link = (links or {}).get("inside", 0.0)
+    inside_gb_per_s = (links or {}).get("inside", 0.0)
     for operator in COLLECTIVES:
-        if link and (operator_fits := [fit for fit in fits if fit.operator == operator]):
-            exchanges.append(_collective_toml(operator_fits, source, link))
+        if inside_gb_per_s and (operator_fits := [fit for fit in fits if fit.operator == operator]):
+            exchanges.append(_collective_toml(operator_fits, source, inside_gb_per_s))
     return "\n\n".join((*toml_tables, *exchanges))
 
 
@@ -283,10 +283,12 @@ def _printed_row(fit: Fitted) -> tuple[str, ...]:
     """Texts of one fit for the printed table, by column."""
     facts = fit.facts
     rate_text = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
-    texts = [f"{facts[key]:.0f}" for key in ("tile_small", "tile_large", "power") if key in facts]
+    tile_texts = [
+        f"{facts[key]:.0f}" for key in ("tile_small", "tile_large", "power") if key in facts
+    ]
     memory_text = f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else ""
     return (
         fit.name.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate_text,
-        memory_text, "/".join(texts), str(fit.rows),
+        memory_text, "/".join(tile_texts), str(fit.rows),
         f"{100 * fit.mean:.1f} %", f"{100 * fit.worst:.0f} %",
     )  # fmt: skip

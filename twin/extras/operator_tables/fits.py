@@ -140,13 +140,13 @@ def _gemm_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str, has_scales: bool = F
     # The measured call scales BF16 rows first; the twin books that as element-wise work of its own.
     scaled_bytes = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry_bytes)
     scaling_s = scaled_bytes / (peaks.memory * VECTOR)
-    s_per_byte = m * k / peaks.memory  # for each byte that scaling moves per value
+    s_per_scaling_byte = m * k / peaks.memory  # for each byte that scaling moves per value
 
     def predict(values: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds f8[rows] by the `values` of parameters; tile: its small and its large size."""
         compute_s = 2.0 * computed_rows(m, tile) * n * k / peaks.flops[product_format(fmt)]
         roofs_s = _roofline_s(compute_s / values["compute"], moving_s / values["bandwidth"], 2.0)
-        rescaling_s = values.get("row", 0.0) * s_per_byte
+        rescaling_s = values.get("row", 0.0) * s_per_scaling_byte
         return np.asarray(values["start"] + roofs_s + scaling_s + rescaling_s)
 
     start_values = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8}
@@ -198,11 +198,11 @@ def _grouped_part(
     written_bytes = ACTIVATION_BYTES * (2.0 * inner + hidden)
     moving_s = experts_used * n_weights * FORMATS[fmt].weight_bytes
     moving_s = (moving_s + pairs * (entry_bytes * (hidden + inner) + written_bytes)) / peaks.memory
-    between_bytes = pairs * (2.0 * ACTIVATION_BYTES * inner + entry_bytes * inner)
-    between_s = between_bytes / (peaks.memory * VECTOR)  # of SwiGLU
+    swiglu_bytes = pairs * (2.0 * ACTIVATION_BYTES * inner + entry_bytes * inner)
+    swiglu_s = swiglu_bytes / (peaks.memory * VECTOR)  # of SwiGLU
     if ordered:  # rows are copied into the order of experts, and answers added up out of it
         copied_bytes = 2.0 * entry_bytes * hidden + ACTIVATION_BYTES * hidden * (1.0 + 1.0 / top_k)
-        between_s = between_s + pairs * copied_bytes / (peaks.memory * VECTOR)
+        swiglu_s = swiglu_s + pairs * copied_bytes / (peaks.memory * VECTOR)
 
     def predict(values: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds f8[rows] by the `values` of parameters; tile: its small and its large size."""
@@ -212,7 +212,7 @@ def _grouped_part(
         summing_s = values.get("row", 0.0) * pairs * hidden / peaks.memory
         start_s = values["start"] + values.get("each", 0.0) * experts_of_die
         sorting_s = values.get("passing", 0.0) * tokens
-        return np.asarray(start_s + roofs_s + between_s + (sorting_s + summing_s))
+        return np.asarray(start_s + roofs_s + swiglu_s + (sorting_s + summing_s))
 
     start_values = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
     if ordered:
@@ -362,12 +362,12 @@ def _exchange_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         leaving_share = 1.0 - (1.0 / nodes if is_across else 1.0 / (nodes * peaks.node))
         network = "across nodes" if is_across else "inside a node"
         # A scale of four bytes for each 128 entries travels with FP8.
-        all_row_bytes = {"dispatch": HIDDEN * (1.0 + 4.0 / 128.0), "combine": 2.0 * HIDDEN}
-        for phase, row_bytes in all_row_bytes.items():
-            seconds = _columns(network_rows, f"{phase}_avg_t_us")[0] * 1e-6
+        row_bytes_by_phase = {"dispatch": HIDDEN * (1.0 + 4.0 / 128.0), "combine": 2.0 * HIDDEN}
+        for phase, row_bytes in row_bytes_by_phase.items():
+            phase_s = _columns(network_rows, f"{phase}_avg_t_us")[0] * 1e-6
             start_values = {"start": 2e-5, "rate": 5e10 if is_across else 2e11}
             candidates = _rate_candidates(tokens * TOP_K * leaving_share * row_bytes)
-            parts.append((f"{phase} {network}", seconds, candidates, start_values))
+            parts.append((f"{phase} {network}", phase_s, candidates, start_values))
     return parts
 
 
@@ -381,10 +381,10 @@ def _alltoall_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     )  # fmt: skip
     for phase, row_bytes in (("dispatch", HIDDEN * (0.5 + 1.0 / 16.0)), ("combine", 2.0 * HIDDEN)):
         phase_rows = chosen_rows.filter(pl.col("op_name") == f"alltoall_{phase}")
-        ranks, tokens, milliseconds = _columns(phase_rows, "moe_ep_size", "num_tokens", "latency")
+        ranks, tokens, latency_ms = _columns(phase_rows, "moe_ep_size", "num_tokens", "latency")
         candidates = _rate_candidates(tokens * TOP_K * (1.0 - 1.0 / ranks) * row_bytes)
         start_values = {"start": 2e-5, "rate": 5e11}
-        parts.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, start_values))
+        parts.append((f"{phase} inside a node", 1e-3 * latency_ms, candidates, start_values))
     return parts
 
 
@@ -426,7 +426,8 @@ def _sparse_parts(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         )
 
     candidates: Candidates = [
-        (partial(predict, block=size), {"power": 3.0, "tile_small": size}) for size in (1, 64, 128)
+        (partial(predict, block=head_block), {"power": 3.0, "tile_small": head_block})
+        for head_block in (1, 64, 128)
     ]
     start_values = {"compute": 0.5, "bandwidth": 0.8, "linear": 0.5, "index": 0.3, "passing": 5e-8}
     return [("computed in bf16", latency_ms * 1e-3, candidates, start_values)]

@@ -95,10 +95,10 @@ def _gemm_rows(frame: pl.DataFrame) -> pl.DataFrame:
     shape_texts = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
     dimensions = shape_texts.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
     products = frame.filter(pl.col("Type").str.contains("MatMul") & (dimensions.list.len() == 4))
-    m, k, second_rows, second_columns = (dimensions.list.get(i) for i in range(4))
+    m, k, weight_rows, weight_columns = (dimensions.list.get(dimension) for dimension in range(4))
     formats = pl.col("Input Data Types").str.split(";").list.first()
     return products.select(
         formats.alias("gemm_dtype"), m.alias("m"), k.alias("k"),
-        pl.when(second_rows == k).then(second_columns).otherwise(second_rows).alias("n"),
+        pl.when(weight_rows == k).then(weight_columns).otherwise(weight_rows).alias("n"),
         (pl.col("Duration(us)") / 1e3).alias("latency"),
     )  # fmt: skip

@@ -31,9 +31,12 @@ def draw_trace_download(store: Store, row: RunRow, scenario: Scenario) -> None:
         "ui.perfetto.dev or chrome://tracing. The run is repeated up to the span's end."
     )
     horizon_s = scenario.horizon_s
-    warm_s, default_length_s = min(scenario.warmup_s, 0.9 * horizon_s), min(SPAN_S, 0.1 * horizon_s)
+    default_begin_s = min(scenario.warmup_s, 0.9 * horizon_s)
+    default_length_s = min(SPAN_S, 0.1 * horizon_s)
     with st.container(horizontal=True):
-        begin_s = st.number_input("From, s", 0.0, 0.99 * horizon_s, warm_s, key="trace-from")
+        begin_s = st.number_input(
+            "From, s", 0.0, 0.99 * horizon_s, default_begin_s, key="trace-from"
+        )
         length_s = st.number_input(
             "Length, s", 0.01, LONGEST_TRACE_S, default_length_s, key="trace-length"
         )

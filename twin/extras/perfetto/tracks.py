@@ -139,9 +139,11 @@ def request_arrows(
     rows = moving_requests(tables, begin_s, end_s)
     arrival_marks = _mark_ns(rows["arrival_s"].to_list(), begin_s, end_s)
     kv_marks: dict[int, list[tuple[int, int] | None]] = {}
-    for decode in rows["decode_instance"].unique().drop_nulls().to_list():
-        transfer_end = pl.when(pl.col("decode_instance") == decode).then("transfer_end_s")
-        kv_marks[decode] = _mark_ns(rows.select(transfer_end).to_series().to_list(), begin_s, end_s)
+    for instance_index in rows["decode_instance"].unique().drop_nulls().to_list():
+        transfer_end = pl.when(pl.col("decode_instance") == instance_index).then("transfer_end_s")
+        kv_marks[instance_index] = _mark_ns(
+            rows.select(transfer_end).to_series().to_list(), begin_s, end_s
+        )
     for k, row in enumerate(rows.iter_rows(named=True)):
         events: list[Event] = []
         points: list[Point | None] = []
@@ -247,8 +249,8 @@ def counter_events(
 ) -> Iterator[list[Event]]:
     """Yield the events of counters (means of windows) of the run and of each instance; most_events:
     largest number of them, for which only every n-th window is taken."""
-    counters = len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)
-    most_windows = max(1, most_events // counters)
+    counter_count = len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)
+    most_windows = max(1, most_events // counter_count)
     for counter, columns in WINDOW_COUNTERS.items():
         windows = tables["windows"]
         yield _counter_series(Track(RUN), counter, windows, columns, (begin_s, end_s), most_windows)
@@ -273,8 +275,8 @@ def _counter_series(
     series = [c for c in columns if c in rows.columns]
     windows = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
     events = []
-    every = -(-max(windows.height, 1) // most_windows)
-    for row in windows.gather_every(every).iter_rows(named=True):
+    window_interval = -(-max(windows.height, 1) // most_windows)
+    for row in windows.gather_every(window_interval).iter_rows(named=True):
         values_of = {c: float(row[c]) for c in series if row[c] is not None and np.isfinite(row[c])}
         if values_of:
             events.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=values_of))

@@ -73,8 +73,8 @@ def write_trace(
         raise TraceError(f"a trace of at most {most_events} events holds nothing: give it 1000")
     # Cut here and not while writing, so that no arrow points at a slice that is missing.
     phases = run.tables["operators"].partition_by("phase")
-    pass_events = 1 + max((phase.height for phase in phases), default=0)  # slice and operators
-    window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / pass_events))
+    events_per_pass = 1 + max((phase.height for phase in phases), default=0)  # slice and operators
+    window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / events_per_pass))
     instances = _instances_of_run(run.tables, window)
     # By role; those whose layers run in sequence have none.
     timeline_of = mean_load_timelines(run.scenario, run.facts, run.tables)
@@ -86,7 +86,7 @@ def write_trace(
     with _open_sink(to) as file:
         header = f'{{"displayTimeUnit":"ms","otherData":{_json_text(metadata)},"traceEvents":['
         file.write(header.encode())
-        sink = _Events(file, most_events, left_out=window.left_out * pass_events)
+        sink = _Events(file, most_events, left_out=window.left_out * events_per_pass)
         counter_room = int(ROOM_FOR_COUNTERS * most_events)
         for group in chain(
             _naming_events(instances, timeline_of),
@@ -184,11 +184,11 @@ def _write_streams(sink: _Events, instance: Instance, timeline: Timeline) -> Non
         events = []
         for piece in timeline.placed_pieces():
             track = Track(instance.pid, FIRST_STREAM + piece.stream)
-            edges_ns = [begin_ns + int(place * length_ns) for place in (piece.low, piece.high)]
+            edges_ns = [begin_ns + int(share * length_ns) for share in (piece.low, piece.high)]
             slice_name = f"layer {piece.layer} microbatch {piece.microbatch}"
             events.append(track.slice(slice_name, *edges_ns, of="formula at the mean load"))
-            for operator, *ends in piece.operators:
-                operator_ns = [begin_ns + int(share * length_ns) for share in ends]
+            for operator, *end_shares in piece.operators:
+                operator_ns = [begin_ns + int(share * length_ns) for share in end_shares]
                 if operator_ns[1] > operator_ns[0]:
                     events.append(track.slice(operator, *operator_ns))
         pass_events = len(events)
@@ -227,7 +227,7 @@ def _slices_of_passes(instance: Instance) -> Iterator[list[Event]]:
     track = Track(instance.pid, ITERATIONS)
     title = "prefill batch" if instance.role == "prefill" else f"{instance.role} iteration"
     for one_pass, begin_ns, end_ns in zip(
-        instance.passes, *(edges.tolist() for edges in instance.edges_ns), strict=True
+        instance.passes, *(times_ns.tolist() for times_ns in instance.edges_ns), strict=True
     ):
         if end_ns <= begin_ns:
             continue
@@ -236,10 +236,10 @@ def _slices_of_passes(instance: Instance) -> Iterator[list[Event]]:
         events = [track.slice(title, begin_ns, end_ns, **args)]
         # What no operator accounts for comes first: the batch reads its hits before it computes.
         operators_s = sum(operator_s for _, operator_s in one_pass.operators)
-        at_s = one_pass.begin_s + max(0.0, one_pass.end_s - one_pass.begin_s - operators_s)
+        begin_s = one_pass.begin_s + max(0.0, one_pass.end_s - one_pass.begin_s - operators_s)
         for operator, operator_s in one_pass.operators:
-            from_ns, to_ns = max(ns(at_s), begin_ns), min(ns(at_s + operator_s), end_ns)
-            at_s += operator_s
+            from_ns, to_ns = max(ns(begin_s), begin_ns), min(ns(begin_s + operator_s), end_ns)
+            begin_s += operator_s
             if to_ns > from_ns:
                 events.append(track.slice(operator, from_ns, to_ns, layers="all, summed"))
         yield events

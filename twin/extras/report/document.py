@@ -57,7 +57,9 @@ def table(
         """HTML element ("td" or "th") of a cell of column k, in the style of the column's kind."""
         return tag(tag_name, part, cls="n" if k in numbers else "t" if k in texts else "")
 
-    body_rows = [tag("tr", *(cell("td", k, part) for k, part in enumerate(row))) for row in rows]
+    body_rows = [
+        tag("tr", *(cell("td", k, content) for k, content in enumerate(row))) for row in rows
+    ]
     head_row = tag("tr", *(cell("th", k, head) for k, head in enumerate(heads)))
     return tag("div", tag("table", tag("thead", head_row), tag("tbody", *body_rows)), cls="scroll")
 
@@ -73,11 +75,11 @@ def tiles(figures: Iterable[tuple[str, str, str]]) -> Part:
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
     """An HTML table with a bar as long as the value of each row; rows: (label, value, its text)."""
-    longest = max((value for _, value, _ in rows), default=0.0) or 1.0
+    longest_value = max((value for _, value, _ in rows), default=0.0) or 1.0
     table_rows = [
         tag("tr", tag("td", label), tag("td", value_text, cls="n"),
-            tag("td", tag("div", cls="bar", style=f"width:{100 * max(value, 0.0) / longest:.1f}%"),
-                cls="wide"))
+            tag("td", tag("div", cls="bar",
+                          style=f"width:{100 * max(value, 0.0) / longest_value:.1f}%"), cls="wide"))
         for label, value, value_text in rows
     ]  # fmt: skip
     return tag("div", tag("table", tag("tbody", *table_rows)), cls="scroll")
@@ -136,7 +138,7 @@ def plot(
         (limit_x, bottom_y), (_, top_y) = place_of(limit, 0.0), place_of(limit, y_high)
         shapes.append(tag("line", cls="limit", x1=limit_x, y1=bottom_y, x2=limit_x, y2=top_y))
     for curve in curves:
-        shapes += _series_elements(curve, [place_of(*p) for p in curve.points])
+        shapes += _series_elements(curve, [place_of(*point) for point in curve.points])
     drawing = tag("svg", tag("title", title), *shapes, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
     legend = [tag("span", tag("span", cls=f"key k{curve.colour}"), curve.name, cls="whole")
            for curve in curves if curve.name]  # fmt: skip

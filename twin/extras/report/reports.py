@@ -72,8 +72,8 @@ def run_report(run: Run) -> str:
         (m.label, as_text(m.key, summary[m.key]), _slo_text(m, run), m.help)
         for m in METRICS.values() if m.shows("table", summary.get(m.key), s)
     ]  # fmt: skip
-    heads = ("Figure", "Value", "SLO", "What it counts")
-    figure_table = table(heads, figure_rows, numbers=(1,), texts=(0, 3))
+    headers = ("Figure", "Value", "SLO", "What it counts")
+    figure_table = table(headers, figure_rows, numbers=(1,), texts=(0, 3))
     body += [tag("h2", "Figures"), fold(f"All {len(figure_rows)} figures", figure_table)]
     body += [tag("p", note, cls="soft") for note in run.notes]
     law_rows = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
@@ -99,12 +99,12 @@ def _time_charts(windows: pl.DataFrame | None) -> Iterable[Part]:
     """Yield charts of tokens/s and of numbers of requests, by a run's table of time windows."""
     if windows is None or not windows.height:
         return
-    contents = {
+    chart_columns = {
         "Tokens": ("tokens/s", {"output": "output_tokens_per_s", "input": "input_tokens_per_s"}),
         "Requests": ("at a time", {"in decode": "decode_running",
                                   "wait for prefill": "prefill_queue"}),
     }  # fmt: skip
-    for title, (unit, columns) in contents.items():
+    for title, (unit, columns) in chart_columns.items():
         if series := [
             Series(label, averaged_points(windows["t_s"], windows[column]), colour)
             for colour, (label, column) in enumerate(columns.items())
@@ -180,7 +180,7 @@ def scenario_section(scenario: Scenario) -> Part:
 
 def plan_report(plan: Plan, answer: Row) -> str:
     """HTML of the report on a plan's answer: sentences, ranking, limits to relax, deployments."""
-    sentences = [s for s in answer_sentences(dict(answer)) if s]
+    sentences = [sentence for sentence in answer_sentences(dict(answer)) if sentence]
     body: list[Part] = [tag("p", plan.scenario.name, ": ", plan_sentence(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in sentences[1:]]
     if ranked_rows := answer["ranked"]:
@@ -188,8 +188,8 @@ def plan_report(plan: Plan, answer: Row) -> str:
         body += [tag("h2", "Ranking"), _ranking_table(plan, ranked_rows), equality_text]
     if answer["relaxations"]:
         limit_rows = relaxation_rows(answer["relaxations"])
-        cells = [list((row | {"NPUs": f"{row['NPUs']:,}"}).values()) for row in limit_rows]
-        limit_table = table(list(limit_rows[0]), cells, numbers=(4,))
+        limit_cells = [list((row | {"NPUs": f"{row['NPUs']:,}"}).values()) for row in limit_rows]
+        limit_table = table(list(limit_rows[0]), limit_cells, numbers=(4,))
         body += [tag("h2", "What would have to give"), limit_table]
     body += [tag("h2", "Throughput against speed"), _front_chart(answer)]
     body += [_deployment_section(row) for row in ranked_rows]
@@ -215,23 +215,25 @@ def plan_report(plan: Plan, answer: Row) -> str:
 
 def _ranking_table(plan: Plan, rows: Sequence[Row]) -> Part:
     """HTML table of ranked deployments: figures, and the state after each loss of the plan."""
-    loss_heads = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
+    loss_headers = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
     cost_key = "cost_per_million_tokens"  # none without one of an NPU-hour
     has_cost = any(row["summary"].get(cost_key) is not None for row in rows)
-    heads = ["", "Deployment", "NPUs", "tokens/s per NPU", "TPOT", "TTFT p99", "Headroom", "Power",
-             *(["Cost"] if has_cost else []), "Held back by", *loss_heads]  # fmt: skip
+    headers = ["", "Deployment", "NPUs", "tokens/s per NPU", "TPOT", "TTFT p99", "Headroom",
+               "Power", *(["Cost"] if has_cost else []), "Held back by", *loss_headers]  # fmt: skip
     cell_rows = [
-        (f"{r['rank']}{NO_BREAK + '=' if r['equal_to_first'] else ''}",
-         brief_text(dict(r["settings"])),
-         f"{r['npus']:,}", amount(r["summary"]["tokens_per_s_per_npu"], "rate"),
-         amount(r["summary"]["tpot_s_mean"], "time"), amount(r["summary"]["ttft_s_p99"], "time"),
-         amount(r["margins"].get("headroom"), "share"),
-         amount(r["summary"]["power_kw"], "rate", "kW"),
-         *([amount(r["summary"][cost_key], "rate", "/ M tokens")] if has_cost else []),
-         r["held_back_by"], *(_loss_element(r["losses"].get(loss, {})) for loss in plan.survives))
-        for r in rows
+        (f"{row['rank']}{NO_BREAK + '=' if row['equal_to_first'] else ''}",
+         brief_text(dict(row["settings"])),
+         f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),
+         amount(row["summary"]["tpot_s_mean"], "time"),
+         amount(row["summary"]["ttft_s_p99"], "time"),
+         amount(row["margins"].get("headroom"), "share"),
+         amount(row["summary"]["power_kw"], "rate", "kW"),
+         *([amount(row["summary"][cost_key], "rate", "/ M tokens")] if has_cost else []),
+         row["held_back_by"],
+         *(_loss_element(row["losses"].get(loss, {})) for loss in plan.survives))
+        for row in rows
     ]  # fmt: skip
-    return table(heads, cell_rows, numbers=range(2, 8 + has_cost), texts=(1,))
+    return table(headers, cell_rows, numbers=range(2, 8 + has_cost), texts=(1,))
 
 
 def _loss_element(state: Row) -> Part:
@@ -296,8 +298,10 @@ def _user_speed(point: Row) -> float:
 
 def _deployment_list(answer: Row) -> Iterable[Part]:
     """Yield the numbers of deployments by state, and tables of simulated and of priced ones."""
-    counts = [f"{state}: {n:,}" for state, n in answer["counts"].items() if state != "simulations"]
-    yield tag("p", "; ".join(counts), ".", cls="soft")
+    state_texts = [
+        f"{state}: {count:,}" for state, count in answer["counts"].items() if state != "simulations"
+    ]
+    yield tag("p", "; ".join(state_texts), ".", cls="soft")
     simulated_rows = [row for row in answer["ledger"] if row["simulated"]]
     ranked_rows = sorted(simulated_rows, key=lambda row: row["rank"] or len(simulated_rows))
     yield fold(f"{len(simulated_rows):,} that were simulated", _deployments_table(ranked_rows))
@@ -315,5 +319,5 @@ def _deployments_table(rows: Sequence[Row]) -> Part:
          f"{row['npus']:,}", row["status"], str(len(row["simulated"]) or ""), row["reason"])
         for row in rows
     ]  # fmt: skip
-    column_heads = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
-    return table(column_heads, cell_rows, numbers=(2, 4), texts=(1, 5))
+    headers = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
+    return table(headers, cell_rows, numbers=(2, 4), texts=(1, 5))

@@ -92,19 +92,19 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
     json_windows = decode_json(text_of(piece), piece.name, "an object of windows")
     if type(json_windows) is not dict or not json_windows:
         raise TraceError(f"{piece.name} is not an object of windows")
-    tables: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {side: [] for side in FIELDS}
+    tables: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {kind: [] for kind in FIELDS}
     for start_text in json_windows:
         if not str(start_text).isdecimal() or type(json_windows[start_text]) is not dict:
             raise TraceError(f"{piece.name}: window {start_text[:20]!r} must be a start in seconds")
     for start_text in sorted(json_windows, key=int):
-        for side in FIELDS:
-            lengths_text = json_windows[start_text].get(side)
-            location = f"{piece.name} window {start_text} {side}"
+        for kind in FIELDS:
+            lengths_text = json_windows[start_text].get(kind)
+            location = f"{piece.name} window {start_text} {kind}"
             if type(lengths_text) is not str:
                 raise TraceError(f"{location} must be a text like {{45: 0.01, 46: 0.02}}")
             tokens, chances = _lengths_and_chances(lengths_text, location)
             if chances.sum() > 0:
-                tables[side].append((float(start_text), tokens, np.cumsum(chances) / chances.sum()))
+                tables[kind].append((float(start_text), tokens, np.cumsum(chances) / chances.sum()))
     return tables
 
 
@@ -142,9 +142,9 @@ def _sampled_columns(name: str, clients: dict[int, _Client], most_rows: int) -> 
             arrivals_s.append(start_s + window_s * fractions)
         if arrivals_s:
             client_times_s.append(np.concatenate(arrivals_s))
-            for column, drawn_lengths in lengths_by_field.items():
-                random_key = stream_key(SEED, f"{stream_name}/{column}")
-                client_lengths = client.lengths[column]
+            for token_field, drawn_lengths in lengths_by_field.items():
+                random_key = stream_key(SEED, f"{stream_name}/{token_field}")
+                client_lengths = client.lengths[token_field]
                 drawn_lengths.append(_lengths_at(client_lengths, client_times_s[-1], random_key))
     all_times_s = np.concatenate(client_times_s)
     return Columns(
@@ -182,11 +182,11 @@ def _lengths_at(
     starts_s = np.array([start_s for start_s, _, _ in windows])
     window_of_time = np.maximum(np.searchsorted(starts_s, times, side="right") - 1, 0)
     lengths = np.empty(times.size, np.int64)
-    begin = 0
+    begin_index = 0
     for index, (_, window_lengths, cumulative) in enumerate(windows):
-        end = int(np.searchsorted(window_of_time, index, side="right"))
-        _draw_lengths(window_lengths, cumulative, key, begin, lengths[begin:end])
-        begin = end
+        end_index = int(np.searchsorted(window_of_time, index, side="right"))
+        _draw_lengths(window_lengths, cumulative, key, begin_index, lengths[begin_index:end_index])
+        begin_index = end_index
     return lengths
 
 

@@ -72,18 +72,19 @@ def _add_points(fig: Any, rows: Rows) -> None:
     colour."""
     for index, group in enumerate(sorted({row["group"] for row in rows})):
         colour = theme.SERIES[index % len(theme.SERIES)]
-        for points_name, (row_kinds, symbol) in POINTS.items():
-            drawn = [r for r in rows if r["group"] == group and r["kind"] in row_kinds]
-            if drawn:
+        for marker_name, (row_kinds, symbol) in POINTS.items():
+            drawn_rows = [r for r in rows if r["group"] == group and r["kind"] in row_kinds]
+            if drawn_rows:
                 fig.add_scatter(
-                    x=[r["published"] for r in drawn], y=[_axis_place(r["error"]) for r in drawn],
-                    mode="markers", name=f"{group}, {points_name}",
-                    meta={"y": [100 * r["error"] for r in drawn]},
+                    x=[r["published"] for r in drawn_rows],
+                    y=[_axis_place(r["error"]) for r in drawn_rows],
+                    mode="markers", name=f"{group}, {marker_name}",
+                    meta={"y": [100 * r["error"] for r in drawn_rows]},
                     customdata=[
                         [r["quantity"], r["system"],
                          *(f"{three_figures(r[key])} {r['unit']}" for key in ("published", "twin")),
-                         f"{100 * r['error']:+.1f} %"] for r in drawn
+                         f"{100 * r['error']:+.1f} %"] for r in drawn_rows
                     ], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,
-                            "line": {"color": colour, "width": 2 * (points_name not in HONEST)}},
+                            "line": {"color": colour, "width": 2 * (marker_name not in HONEST)}},
                 )  # fmt: skip

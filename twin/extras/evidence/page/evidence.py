@@ -34,7 +34,9 @@ def judged_evidence(digest: str) -> dict[str, Any]:
 def scenario_links(digest: str) -> dict[str, str]:
     """The address of each row's scenario by the row's id, where it has one that can run."""
     scenario_of = {row.id: proof.closed_loop_scenario(row) for row in load_published()}
-    return {name: links.scenario_link(s, "") for name, s in scenario_of.items() if s is not None}
+    return {
+        row_id: links.scenario_link(s, "") for row_id, s in scenario_of.items() if s is not None
+    }
 
 
 def text_columns(**columns: int) -> dict[str, Any]:

@@ -96,8 +96,8 @@ def band_text(row: Mapping[str, Any]) -> str:
     a warning sign if its first error is outside; '' without one."""
     if row["band"] is None:
         return ""
-    low_share, high_share, is_inside = row["band"]
-    ends_text = f"{100 * low_share:+.0f} to {100 * high_share:+.0f}".replace("-", "−")
+    low_error, high_error, is_inside = row["band"]
+    ends_text = f"{100 * low_error:+.0f} to {100 * high_error:+.0f}".replace("-", "−")
     return f"\u26a0 {ends_text}" if is_inside is False else ends_text
 
 
@@ -105,12 +105,14 @@ def band_in_words(row: Mapping[str, Any]) -> str:
     """Sentence on the range (%) in which a row's error is expected; '' without such a range."""
     if not (percent_text := band_text(row)):
         return ""
-    is_inside, ends_text, first_text = row["band"][2], percent_text.removeprefix("\u26a0 "), ""
+    is_inside = row["band"][2]
+    ends_text = percent_text.removeprefix("\u26a0 ")
+    first_error_text = ""
     if is_inside is not None:
-        first_text = f"; its first error lies {'within' if is_inside else 'outside'}"
+        first_error_text = f"; its first error lies {'within' if is_inside else 'outside'}"
     return (
         f"As if nothing of {row['system']} were known, four of five errors of such a row are "
-        f"expected within {ends_text} %{first_text}."
+        f"expected within {ends_text} %{first_error_text}."
     )
 
 
@@ -139,7 +141,7 @@ def farthest_rows(rows: Rows) -> list[Mapping[str, Any]]:
 
 def missing_in_words(rows: Sequence[Mapping[str, str]]) -> str:
     """Markdown list of the most frequent reasons why published results have no scenario."""
-    reasons = [_FIELD.sub("", why.strip()) for row in rows for why in row["missing"].split(";")]
+    reasons = [_FIELD.sub("", text.strip()) for row in rows for text in row["missing"].split(";")]
     most_common = Counter(filter(None, reasons)).most_common(MISSING)
     lines = [f"- {plain(reason)} ({count} published results)" for reason, count in most_common]
     return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])
@@ -151,8 +153,11 @@ def setting_texts(row: Row) -> list[str]:
     for path, value in row.scenario.items():
         field, value_text = field_of(path), text_of(value, path)
         field_texts.append(f"{field.label}: {value_text} {field.unit_after_label}".rstrip())
-    size_of = {name: size for name, size in row.args.items() if name != "weight"}
-    return [*field_texts, *(f"{k.replace('_', ' ')}: {shorten(v)}" for k, v in size_of.items())]
+    operator_sizes = {name: size for name, size in row.args.items() if name != "weight"}
+    size_texts = (
+        f"{name.replace('_', ' ')}: {shorten(size)}" for name, size in operator_sizes.items()
+    )
+    return [*field_texts, *size_texts]
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -163,8 +168,10 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
          "Mark": fact.mark, "Source": fact.source, "Note": fact.note}
         for fact_name, fact in facts.items() if not marks or fact.mark in marks
     )  # fmt: skip
-    low_words = words.lower().split()
-    return [row for row in rows if all(w in " ".join(row.values()).lower() for w in low_words)]
+    lower_words = words.lower().split()
+    return [
+        row for row in rows if all(word in " ".join(row.values()).lower() for word in lower_words)
+    ]
 
 
 def shorten(value: Any) -> str:
@@ -216,14 +223,14 @@ def machine_figures(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
 def slide_table(facts: Facts) -> list[dict[str, str]]:
     """Rows of the slide's table by column: each figure as printed and as computed from data/."""
     entries = published_table(RECORD / "slides.toml")["machine"]
-    all_computed = [machine_figures(entry, facts) for entry in entries]
+    all_figures = [machine_figures(entry, facts) for entry in entries]
     rows = []
     for key, label in LINES.items():
-        line = {"Figure": label}
-        for entry, computed in zip(entries, all_computed, strict=True):
-            line[f"{entry['name']}, printed"] = f"{entry[key]:,g}"
-            line[f"{entry['name']}, from data/"] = f"{float(f'{computed[key]:.4g}'):,g}"
-        rows.append(line)
+        table_row = {"Figure": label}
+        for entry, figures in zip(entries, all_figures, strict=True):
+            table_row[f"{entry['name']}, printed"] = f"{entry[key]:,g}"
+            table_row[f"{entry['name']}, from data/"] = f"{float(f'{figures[key]:.4g}'):,g}"
+        rows.append(table_row)
     return rows
 
 
@@ -237,10 +244,12 @@ def closed_loop_scenario(row: Row) -> Scenario | None:
     input_tokens, output_tokens = s.workload.input_tokens, s.workload.output_tokens
     loop_fields: dict[str, Any]
     if pool == "decode":  # as many clients as slots, for three turnovers of each slot
-        batch, reply_s = s.deployment.decode.batch_per_npu, 1e-3 * s.slo.tpot_ms * output_tokens
+        batch_per_npu = s.deployment.decode.batch_per_npu
+        reply_s = 1e-3 * s.slo.tpot_ms * output_tokens
         npus = sum(count * npus_each for role, count, npus_each in pools(s) if role != "prefill")
-        title = f"decode, batch {batch}, {input_tokens:,} → {output_tokens:,} tokens"
-        loop_fields = {"workload.concurrency": batch * npus, "warmup_s": max(25.0, round(reply_s)),
+        title = f"decode, batch {batch_per_npu}, {input_tokens:,} → {output_tokens:,} tokens"
+        loop_fields = {"workload.concurrency": batch_per_npu * npus,
+                       "warmup_s": max(25.0, round(reply_s)),
                        "horizon_s": max(80.0, round(3.2 * reply_s))}  # fmt: skip
     else:  # twice the requests that fill every batch, with reuse from a popular prefix if stated
         prefill, uncached_tokens = s.deployment.prefill, max(1.0, (1.0 - hit_share) * input_tokens)

@@ -97,10 +97,12 @@ def draw_results() -> None:
     is_under_way = fleet_key(fleet) in fleets_in_progress()
     if scenarios.missing:
         run_rows = [row for row in map(run_of, scenarios.missing) if row is not None]
-        failed = [row for row in run_rows if row.ended and row.state != "done"]
-        if failed:
+        failed_runs = [row for row in run_rows if row.ended and row.state != "done"]
+        if failed_runs:
             fleets_in_progress().discard(fleet_key(fleet))
-            st.error(plain(f"{failed[0].name} {failed[0].state}: {failed[0].message}"))
+            st.error(
+                plain(f"{failed_runs[0].name} {failed_runs[0].state}: {failed_runs[0].message}")
+            )
         elif is_under_way:
             if len(run_rows) < len(scenarios.missing):
                 begin_runs(scenarios)
@@ -129,12 +131,14 @@ def draw_answer(answer: dict[str, Any]) -> None:
     grid = st.grid(4, min_column_width=150, gap="small")
     for key in TILES:
         with grid.cell():
-            value = as_text(key, answer["summary"][key])
-            before = f"{as_text(key, without_loss[key])} without a loss" if without_loss else None
+            value_text = as_text(key, answer["summary"][key])
+            without_loss_text = (
+                f"{as_text(key, without_loss[key])} without a loss" if without_loss else None
+            )
             meaning = with_glossary(METRICS[key].label, METRICS[key].help)
             st.metric(
-                METRICS[key].label, value, before, delta_color="off", delta_arrow="off",
-                help=meaning,
+                METRICS[key].label, value_text, without_loss_text, delta_color="off",
+                delta_arrow="off", help=meaning,
             )  # fmt: skip
     for answer_line in answer_in_words(answer):
         st.markdown(plain(answer_line))

@@ -48,10 +48,10 @@ def refusal_text(error: Exception, file: str = "") -> str:
 
     def to_label(match: re.Match[str]) -> str:
         """Label of the field path in a match, with the number of its row."""
-        path, row = re.sub(r"\.(\d+)\.", "[].", match[0]), re.search(r"\.(\d+)\.", match[0])
+        path, row_match = re.sub(r"\.(\d+)\.", "[].", match[0]), re.search(r"\.(\d+)\.", match[0])
         if path not in field_of:
             return match[0]
-        return field_of[path].title + (f" (row {int(row[1]) + 1})" if row else "")
+        return field_of[path].title + (f" (row {int(row_match[1]) + 1})" if row_match else "")
 
     return sentence(re.sub(r"(?<![\w.])[a-z_]+(\.\d+\.[a-z_]+)?(?= = )", to_label, message), file)
 
@@ -144,19 +144,19 @@ def over_time_chart(answer: Mapping[str, Any], key: str, *, dark: bool = False) 
     figures = np.array([row["hours"][key] for row in fleet_rows], dtype=float) * si_factor
     if np.isnan(figures).all():
         return empty_chart("No request finished")
-    columns, hour_s = figures.shape[1], answer["hour_s"]
-    time_factor, time_unit = time_axis(columns * hour_s)
+    hour_count, hour_s = figures.shape[1], answer["hour_s"]
+    time_factor, time_unit = time_axis(hour_count * hour_s)
     row_names = [row["name"] for row in fleet_rows]
     fig = figure(height=150 + 26 * len(fleet_rows))
     add_heat_map(
-        fig, figures, dark=dark, x=(np.arange(columns) + 0.5) * hour_s * time_factor, y=row_names,
-        ygap=1, zmax=float(np.nanmax(figures)),
+        fig, figures, dark=dark, x=(np.arange(hour_count) + 0.5) * hour_s * time_factor,
+        y=row_names, ygap=1, zmax=float(np.nanmax(figures)),
         hovertemplate=f"%{{y}}, at %{{x:.3~g}} {time_unit}<br>%{{z:,.4~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
     least_text, most_text = (
-        f"{figures.flat[position]:,.4g} {unit} at {row_names[position // columns]}"
-        for position in (np.nanargmin(figures), np.nanargmax(figures))
+        f"{figures.flat[flat_index]:,.4g} {unit} at {row_names[flat_index // hour_count]}"
+        for flat_index in (np.nanargmin(figures), np.nanargmax(figures))
     )
     return chart(
         fig, f"{label} of {len(fleet_rows)} rows of supernodes over time: least {least_text}; most "

@@ -102,9 +102,9 @@ class PlanState(BaseModel):
 
 def plan_router() -> APIRouter:
     """Router of the paths below `/plans`: submit, status, stop and result."""
-    paths = APIRouter(prefix="/plans", tags=["plans"])
+    router = APIRouter(prefix="/plans", tags=["plans"])
 
-    @paths.post("", status_code=202)
+    @router.post("", status_code=202)
     def submit(question: PlanQuestion, store: VisitorStore) -> PlanState:
         """Begin a plan, or continue a stopped one. Equal questions have one common plan."""
         plan = question.to_plan()
@@ -113,12 +113,12 @@ def plan_router() -> APIRouter:
         require_fits(budget_of(store, plan.scenario, facts := load_facts()))
         return _plan_state(store, plans_of(store.artefacts.folder, facts).start(plan))
 
-    @paths.get("/{plan}")
+    @router.get("/{plan}")
     def status(plan: str, store: VisitorStore) -> PlanState:
         """State of a plan by its key: progress, best so far, whether it has answered."""
         return _plan_state(store, plan)
 
-    @paths.delete("/{plan}")
+    @router.delete("/{plan}")
     def stop(plan: str, store: VisitorStore) -> PlanState:
         """Request that a plan stops; its simulations stay stored, and it can be resumed."""
         plans, _ = _require_plan(store, plan)
@@ -126,7 +126,7 @@ def plan_router() -> APIRouter:
         plans.stop(plan)
         return _plan_state(store, plan)
 
-    @paths.get("/{plan}/result")
+    @router.get("/{plan}/result")
     def result(plan: str, store: VisitorStore) -> dict[str, Any]:
         """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
         state = _require_plan(store, plan)[0].state_of(plan)
@@ -134,14 +134,14 @@ def plan_router() -> APIRouter:
             raise StoreError(state.problem or f"plan {plan} is at work: its answer is to come")
         return dict(state.answer)
 
-    return paths
+    return router
 
 
 def _require_whole(store: Store, scenario: Scenario) -> None:
     """Check that the imported files of a scenario are stored (StoreError if not), and that every
     machine, chip, model and stack that it names exists (HardwareError, ModelError or FactError)."""
-    if text := store.missing_text(scenario):
-        raise StoreError(text)
+    if missing_text := store.missing_text(scenario):
+        raise StoreError(missing_text)
     require_known_names(scenario, load_facts())
 
 
@@ -270,20 +270,20 @@ def _refuse_malformed(_request: Request, error: Exception) -> Response:
     """Answer 422 with one sentence: the first wrong field of the request and what is wrong."""
     assert isinstance(error, RequestValidationError)
     first_error = error.errors()[0]
-    (_, *path), fault = first_error["loc"], first_error["msg"]
-    place = ".".join(map(str, path))
-    reply = f"{place}: {fault}"
+    (_, *field_path), fault = first_error["loc"], first_error["msg"]
+    field = ".".join(map(str, field_path))
+    reply = f"{field}: {fault}"
     if first_error["type"] == "json_invalid":
         problem = first_error["ctx"]["error"]
-        reply = f"the request's body is no JSON: {problem} at character {path[0]}"
-    elif not path:
+        reply = f"the request's body is no JSON: {problem} at character {field_path[0]}"
+    elif not field_path:
         reply = "the request's body should be a JSON object, sent as content-type: application/json"
-    elif path[0] == "scenario" and path[1:]:  # of a union: neither of its kinds
+    elif field_path[0] == "scenario" and field_path[1:]:  # of a union: neither of its kinds
         reply = "scenario: a preset's key or a table of fields"
     elif first_error["type"] == "dict_type":
-        reply = f"{place} should be a JSON object"
+        reply = f"{field} should be a JSON object"
     elif first_error["type"] == "extra_forbidden":
-        reply = f"a request has no {place!r}: it has a scenario, settings and, of a plan, limits"
+        reply = f"a request has no {field!r}: it has a scenario, settings and, of a plan, limits"
     return JSONResponse({"detail": reply}, 422)
 
 

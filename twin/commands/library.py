@@ -77,11 +77,11 @@ def verify_archive(
     as_json: AsJson = False,
 ) -> None:
     """Compute every run of an archive anew, and say whether it gives the same bytes."""
-    with progress_bar(file.name) as watch:
-        verdicts = [*verify_runs(file, watch)]
-    cells = [(row.run[:12], row.name, row.state, row.why) for row in verdicts]
+    with progress_bar(file.name) as show_progress:
+        verdicts = [*verify_runs(file, show_progress)]
+    rows = [(row.run[:12], row.name, row.state, row.why) for row in verdicts]
     heads = ("run", "scenario", "computed anew", "")
-    print_answer([asdict(row) for row in verdicts], as_json, f"Runs of {file.name}", heads, cells)
+    print_answer([asdict(row) for row in verdicts], as_json, f"Runs of {file.name}", heads, rows)
     if not verdicts or any(row.state != "same bytes" for row in verdicts):
         raise typer.Exit(1)
 
@@ -102,8 +102,8 @@ def import_trace(
         open_store().traces.save(table)
     summary = trace_figures(table)
     flat_figures = {k: "; ".join(v) if isinstance(v, list) else v for k, v in summary.items()}
-    by_group = {k: v if isinstance(v, dict) else {"": v} for k, v in flat_figures.items()}
-    figures = {f"{key} {label}".strip(): value for key, labelled in by_group.items()
-               for label, value in labelled.items() if value is not None}  # fmt: skip
-    rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
-    print_answer(summary, as_json, table.name, ("what", "figure"), rows)
+    by_name = {k: v if isinstance(v, dict) else {"": v} for k, v in flat_figures.items()}
+    figures = {f"{name} {label}".strip(): value for name, by_label in by_name.items()
+               for label, value in by_label.items() if value is not None}  # fmt: skip
+    figure_rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
+    print_answer(summary, as_json, table.name, ("what", "figure"), figure_rows)

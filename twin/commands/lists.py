@@ -16,8 +16,8 @@ from twin.lab.library import presets as library
 def list_presets(as_json: AsJson = False) -> None:
     """List the questions that come with the twin."""
     scenarios = {preset.key: preset.scenario.model_dump(mode="json") for preset in library()}
-    questions = [(preset.key, preset.scenario.question) for preset in library()]
-    print_answer(scenarios, as_json, "Presets", ("preset", "question"), questions)
+    question_rows = [(preset.key, preset.scenario.question) for preset in library()]
+    print_answer(scenarios, as_json, "Presets", ("preset", "question"), question_rows)
 
 
 def list_fields(

@@ -37,8 +37,8 @@ def list_machines(as_json: AsJson = False) -> None:
         machines[name] = {"npus": supernode_of(name, facts).npus, "title": title}
     for row in open_store().machines.search().rows:
         machines[row.digest] = {"npus": row.about.get("npus"), "title": f"imported: {row.name}"}
-    cells = [(name, f"{row['npus'] or 0:,}", row["title"]) for name, row in machines.items()]
-    print_answer(machines, as_json, "Machines", ("machine", "NPUs", "what it is"), cells)
+    machine_rows = [(name, f"{row['npus'] or 0:,}", row["title"]) for name, row in machines.items()]
+    print_answer(machines, as_json, "Machines", ("machine", "NPUs", "what it is"), machine_rows)
 
 
 @app.command("show")
@@ -46,12 +46,12 @@ def show_machine(name: Named, as_json: AsJson = False) -> None:
     """Count a machine's elements and say its headline rates."""
     all_figures = summary(build_machine(name, load_facts(), open_store()))
     figures = {key: all_figures[key] for key in SHOWN}
-    cells = [
+    figure_rows = [
         (key.replace("_", " ").removesuffix(" bytes per s"),
          f"{value / 1e9:,.1f} GB/s" if key.endswith("_per_s") else f"{value:,.0f}")
         for key, value in figures.items()
     ]  # fmt: skip
-    print_answer(figures, as_json, name, ("figure", "value"), cells)
+    print_answer(figures, as_json, name, ("figure", "value"), figure_rows)
 
 
 @app.command("import")

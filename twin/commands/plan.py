@@ -58,8 +58,8 @@ def plan_deployment(
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
     write_report = terminal.report_writer("plan", html)
     new_plan = plan_from(base_scenario, settings_of_plan | ({"vary": vary} if vary else {}))
-    with terminal.progress_bar(base_scenario.name) as watch:
-        answer = carry_out(new_plan, note=lambda share, so_far: watch(
+    with terminal.progress_bar(base_scenario.name) as show_progress:
+        answer = carry_out(new_plan, note=lambda share, so_far: show_progress(
             share, {"simulations": so_far["simulations"]}))  # fmt: skip
     write_report(new_plan, answer)
     if ledger is not None:
@@ -70,7 +70,7 @@ def plan_deployment(
 
 def _print_answer(name: str, question: Plan, answer: Mapping[str, Any]) -> None:
     """Print a plan's ranked deployments as a table, and its sentences."""
-    deployments = [
+    deployment_rows = [
         (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", brief_text(row["settings"]),
          f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),
          amount(row["summary"]["tpot_s_mean"] or 0.0, "time"),
@@ -81,7 +81,7 @@ def _print_answer(name: str, question: Plan, answer: Mapping[str, Any]) -> None:
     ]  # fmt: skip
     heads = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
              *(f"without a {failure}" for failure in question.survives))  # fmt: skip
-    if deployments:
-        terminal.print_rows(f"{name}: what to deploy", heads, deployments)
+    if deployment_rows:
+        terminal.print_rows(f"{name}: what to deploy", heads, deployment_rows)
     for sentence in answer_sentences(dict(answer)):
         terminal.out.print(sentence)

@@ -41,14 +41,15 @@ def run_scenario(
     write_report = terminal.report_writer("run", html)
     if table and not as_json:
         raise SpecError("--table adds rows to one JSON object: say --json too")
-    question, trace_table = scenario_and_trace(
+    chosen_scenario, trace_table = scenario_and_trace(
         scenario, settings or [], trace, rate_multiplier, tree_copies
     )
-    print_remarks(question)
-    with terminal.progress_bar(question.name) as watch:
+    print_remarks(chosen_scenario)
+    with terminal.progress_bar(chosen_scenario.name) as show_progress:
         answer = lab_function("runs.answer:answer_scenario")(
-            question, trace_table, watch, keep=not no_store, tables=table or (), on_run=write_report
-        )
+            chosen_scenario, trace_table, show_progress, keep=not no_store, tables=table or (),
+            on_run=write_report,
+        )  # fmt: skip
     if as_json:
         terminal.print_json(answer)
     else:
@@ -63,13 +64,15 @@ def compare_runs(
     as_json: terminal.AsJson = False,
 ) -> None:  # fmt: skip
     """Compare runs with the first one; scenarios without a run are simulated first."""
-    with terminal.progress_bar("compare") as watch:
-        comparison = lab_function("runs.answer:compare_by_name")(runs, lambda name: watch, seeds)
+    with terminal.progress_bar("compare") as show_progress:
+        comparison = lab_function("runs.answer:compare_by_name")(
+            runs, lambda name: show_progress, seeds
+        )
     terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{index + 1} {name}" for index, name in enumerate(comparison.names)]
     differing = [row for row in comparison.inputs if row.path not in {"name", "question", "source"}]
-    inputs = [(r.path, *(f"{value} {r.unit}".strip() for value in r.values)) for r in differing]
-    terminal.print_rows("How the questions differ", ("field", *heads), inputs)
+    input_rows = [(r.path, *(f"{value} {r.unit}".strip() for value in r.values)) for r in differing]
+    terminal.print_rows("How the questions differ", ("field", *heads), input_rows)
     figures = [(r.name, *r.cell_texts()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
     terminal.print_rows("How the answers differ", ("figure", *heads), figures)
     for note in comparison.notes:
@@ -83,9 +86,9 @@ def explain_run(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
-    with terminal.progress_bar(scenario) as watch:
+    with terminal.progress_bar(scenario) as show_progress:
         answer = lab_function("runs.answer:explain_run")(
-            scenario, settings or [], trace, lambda name: watch
+            scenario, settings or [], trace, lambda name: show_progress
         )
     terminal.end_with_json(answer, as_json)
     terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
@@ -111,23 +114,23 @@ def sweep_fields(
         "--csv", help="CSV on standard output; SI units.")] = False,
 ) -> None:  # fmt: skip
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
-    question, _ = scenario_and_trace(scenario, settings or [])
-    with terminal.progress_bar(question.name) as watch:
-        answer = lab_function("runs.answer:sweep_fields")(question, over, watch)
+    chosen_scenario, _ = scenario_and_trace(scenario, settings or [])
+    with terminal.progress_bar(chosen_scenario.name) as show_progress:
+        answer = lab_function("runs.answer:sweep_fields")(chosen_scenario, over, show_progress)
     terminal.end_with_json(answer, as_json)
     if as_csv:
         terminal.out.file.write(lab_function("sweep.sweep:csv_text")(answer["points"]))
         return
-    axes = [lab_function("sweep.sweep:parse_axis")(text) for text in answer["over"]]
+    axes = [lab_function("sweep.sweep:parse_axis")(axis_text) for axis_text in answer["over"]]
     metric_keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
-    cells = [
+    rows = [
         (*(axis.text_of(row[axis.path]) for axis in axes),
          {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
          *(as_text(key, row[key]) for key in metric_keys), row["run"] or "")
         for row in answer["points"]
     ]  # fmt: skip
-    terminal.print_rows(f"{question.name} over {' and '.join(axis.label for axis in axes)}",
-               (*(axis.label for axis in axes), "SLO", *metric_keys, "run"), cells)  # fmt: skip
+    terminal.print_rows(f"{chosen_scenario.name} over {' and '.join(axis.label for axis in axes)}",
+               (*(axis.label for axis in axes), "SLO", *metric_keys, "run"), rows)  # fmt: skip
     if answer["conclusion"]:
         terminal.out.print(answer["conclusion"])
 
@@ -138,11 +141,11 @@ def predict_scenario(
     as_json: terminal.AsJson = False,
 ) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
-    question, _ = scenario_and_trace(scenario, settings or [])
-    prediction = lab_function("runs.predicted:predict_all")(question)
+    chosen_scenario, _ = scenario_and_trace(scenario, settings or [])
+    prediction = lab_function("runs.predicted:predict_all")(chosen_scenario)
     terminal.end_with_json(prediction, as_json)
-    for model, answer in prediction.get("models", {"": prediction}).items():
-        print_prediction(": ".join(filter(None, (question.name, model))), answer)
+    for model, model_prediction in prediction.get("models", {"": prediction}).items():
+        print_prediction(": ".join(filter(None, (chosen_scenario.name, model))), model_prediction)
     time_text = f"{seconds(prediction['wall_s'])} of wall time"
     terminal.out.print(f"{time_text}, compiling left out", style="dim")
 
@@ -151,12 +154,12 @@ def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
     """Print a steady state by formula: figures, operators, advice and known errors."""
     figure_rows = [(key, as_text(key, value)) for key, value in prediction["summary"].items()]
     terminal.print_rows(f"{name}: always full", ("figure", "value"), figure_rows)
-    for phase, operators in prediction["operators"].items():
-        total_s = sum(operators.values())
-        by_length = sorted(operators.items(), key=lambda item: -item[1])
-        lines = [(name, seconds(s), f"{100 * s / total_s:.1f} %") for name, s in by_length]
+    for phase, seconds_by_operator in prediction["operators"].items():
+        total_s = sum(seconds_by_operator.values())
+        longest_first = sorted(seconds_by_operator.items(), key=lambda item: -item[1])
+        rows = [(name, seconds(s), f"{100 * s / total_s:.1f} %") for name, s in longest_first]
         heads = ("operator", "critical path", "share")
-        terminal.print_rows(f"Where {phase} time goes", heads, lines)
+        terminal.print_rows(f"Where {phase} time goes", heads, rows)
     for sentence in (prediction["advice"], *prediction["errors"]):
         terminal.out.print(escape(sentence))
 
@@ -198,10 +201,10 @@ def print_run(answer: Mapping[str, Any]) -> None:
         group_rows, columns = answer.get(f"{group}s", []), metrics_at("library")
         columns = [m for m in columns if any(row.get(m.key) is not None for row in group_rows)]
         heads = (group, *(metric.label for metric in columns))
-        cells = [(row[group], *(as_text(metric.key, row.get(metric.key)) for metric in columns))
+        rows = [(row[group], *(as_text(metric.key, row.get(metric.key)) for metric in columns))
                  for row in group_rows]  # fmt: skip
         if group_rows:
-            terminal.print_rows(f"By {group}", heads, cells)
+            terminal.print_rows(f"By {group}", heads, rows)
     for note in answer["notes"]:
         terminal.out.print(escape(note))
     for check in answer["broken_checks"]:

@@ -65,7 +65,7 @@ def grouped_deficit(
     slot_share f8[layers, dies, slots]: share of its expert's tokens that each slot gets. All dies
     together have a fixed number of picks; the variance is that of independent picks that vary as
     much once their sum is given."""
-    layers, dies, die_slots = slots.shape
+    layers, dies, slots_per_die = slots.shape
     experts = chances.shape[1]
     group_size = experts // groups
     deficits = np.zeros((layers, dies))
@@ -86,20 +86,20 @@ def grouped_deficit(
             group_picks[:] = 0.0
             group_pick_var[:] = 0.0
             die_var[die] = mean_picks[die] = 0.0
-            for slot in range(die_slots):
+            for slot in range(slots_per_die):
                 if slot_share[layer, die, slot] <= 0.0:
                     continue
                 expert = slots[layer, die, slot]
                 g = expert // group_size
-                picks = chances[layer, expert] * slot_share[layer, die, slot]
+                slot_picks = chances[layer, expert] * slot_share[layer, die, slot]
                 chance_in_group = min(1.0, chances[layer, expert] / max(group_chance[g], 1e-12))
                 pick_var = chance_in_group * (1.0 - chance_in_group) * slot_share[layer, die, slot]
-                mean_picks[die] += picks
+                mean_picks[die] += slot_picks
                 # Of this expert, and what the pairs below count of it.
-                die_var[die] += picks - picks * picks
-                die_var[die] -= picks * picks * (1.0 / max(group_chance[g], 1e-12) - 1.0)
+                die_var[die] += slot_picks - slot_picks * slot_picks
+                die_var[die] -= slot_picks * slot_picks * (1.0 / max(group_chance[g], 1e-12) - 1.0)
                 die_var[die] += group_chance[g] * (1.0 - EVEN) * pick_var * pick_var / group_var[g]
-                group_picks[g] += picks
+                group_picks[g] += slot_picks
                 group_pick_var[g] += pick_var
             for g in range(groups):
                 if group_picks[g] == 0.0:
@@ -114,6 +114,6 @@ def grouped_deficit(
             var_sum += die_var[die]
         for die in range(dies):
             other_variance = max(var_sum - die_var[die], 0.1 * var_sum)
-            unbound_var = die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
-            deficits[layer, die] = mean_picks[die] - unbound_var
+            free_variance = die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
+            deficits[layer, die] = mean_picks[die] - free_variance
     return deficits

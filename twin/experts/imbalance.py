@@ -90,20 +90,20 @@ def imbalance(
     process = start_process(routed, counts)
     slots = first_slots(experts, process, routed_dies, slots_per_die, nodes, routed.groups)
     chances = chances_at(process, 0.0)
-    nodes_near = nodes if experts.placement == "topology" else 1
-    unit_peaks = [Peaks(chances, slots, *routed.limits, nodes_near)]
+    near_nodes = nodes if experts.placement == "topology" else 1
+    all_peaks = [Peaks(chances, slots, *routed.limits, near_nodes)]
     if links:
-        unit_peaks.append(Peaks(chances, slots_by_node(slots, nodes), *routed.limits, nodes_near))
-    request_args = tokens_per_request, process.correlation
+        all_peaks.append(Peaks(chances, slots_by_node(slots, nodes), *routed.limits, near_nodes))
+    factor_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
         """One value of the curve by its index: for dies below GRID, for nodes from GRID on."""
-        return unit_peaks[i // GRID].factor(float(batch_tokens[i % GRID]), *request_args)
+        return all_peaks[i // GRID].factor(float(batch_tokens[i % GRID]), *factor_args)
 
     def all_points() -> Floats:
         """All values of the curve, computed together, f8[G] or, with nodes, f8[2 G]."""
-        return np.concatenate([peak.factors(batch_tokens, *request_args) for peak in unit_peaks])
+        return np.concatenate([peak.factors(batch_tokens, *factor_args) for peak in all_peaks])
 
-    picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, nodes_near))
-    lazy_curve = Curve(point, all_points, GRID * len(unit_peaks))
+    picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, near_nodes))
+    lazy_curve = Curve(point, all_points, GRID * len(all_peaks))
     return Imbalance(batch_tokens, lazy_curve, picks * (routed_dies / routed.top_k))

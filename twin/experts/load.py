@@ -29,10 +29,12 @@ def hot_factors(
 
 def slots_by_node(slots: Ints, nodes: int) -> Ints:
     """Slots regrouped by node, i8[layers, nodes, slots of the largest node]; unused ones EMPTY."""
-    layers, dies, per_die = slots.shape
+    layers, dies, slots_per_die = slots.shape
     node_of_die = np.arange(dies) * nodes // dies
     place_in_node = np.arange(dies) - np.searchsorted(node_of_die, node_of_die)
-    node_slots = np.full((layers, nodes, int(place_in_node.max()) + 1, per_die), EMPTY, slots.dtype)
+    node_slots = np.full(
+        (layers, nodes, int(place_in_node.max()) + 1, slots_per_die), EMPTY, slots.dtype
+    )
     node_slots[:, node_of_die, place_in_node] = slots
     return node_slots.reshape(layers, nodes, -1)
 
@@ -66,17 +68,17 @@ class Peaks:
             own_variance[:] = 0.0
         elif groups > 1:
             own_variance = grouped_deficit(chances, slots, slot_shares, groups, top_groups)
-        by_picks = np.argsort(-picks, axis=1, kind="mergesort")
+        dies_by_picks = np.argsort(-picks, axis=1, kind="mergesort")
         moments = picks, own_variance, common_variance
         self._picks, self._own, self._alike = (
-            np.take_along_axis(moment, by_picks, 1) for moment in moments
+            np.take_along_axis(moment, dies_by_picks, 1) for moment in moments
         )
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die divided by the mean, averaged over layers, f8[g], for
         batches of tokens f8[g]. correlation: of the `tokens_per_request` tokens of a request."""
-        request_args = tokens_per_request, correlation
-        return np.array([self._mean_factor(peaks, float(batch), *request_args) for batch in tokens])
+        factor_args = tokens_per_request, correlation
+        return np.array([self._mean_factor(peaks, float(batch), *factor_args) for batch in tokens])
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
         """Expected load of the hottest die divided by the mean, averaged over layers, for one batch
@@ -94,8 +96,8 @@ class Peaks:
         layers, dies = self._picks.shape
         # Topic correlation times the other tokens of the same request.
         correlated_tokens = max(0.0, min(tokens_per_request, tokens) - 1.0) * correlation
-        safe_picks = np.where(self._picks > 0.0, self._picks, 1.0)
-        spread = np.maximum(1e-6, 1.0 + (correlated_tokens * self._alike - self._own) / safe_picks)
+        divisor = np.where(self._picks > 0.0, self._picks, 1.0)
+        spread = np.maximum(1e-6, 1.0 + (correlated_tokens * self._alike - self._own) / divisor)
         peak_tokens = peaks_of(self._picks * tokens, spread)
         mean_tokens = np.add.accumulate(self._picks, axis=1)[:, -1] * (tokens / dies)
         factor_of_layer = np.minimum(peak_tokens, self._most_picks * tokens) / mean_tokens
@@ -138,26 +140,26 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     over that many nodes, and use a copy on their own node if there is one, otherwise any copy."""
     layers, dies, _ = slots.shape
     is_filled = slots != EMPTY
-    layer_index = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
-    node_index = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
+    slot_layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
+    slot_node = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
     node_copies = np.zeros((layers, nearest, experts))
-    np.add.at(node_copies, (layer_index[is_filled], node_index[is_filled], slots[is_filled]), 1.0)
+    np.add.at(node_copies, (slot_layer[is_filled], slot_node[is_filled], slots[is_filled]), 1.0)
     copies_on_die, is_first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
-    _, first_indices, slot_of_copy, same_on_die_count = np.unique(
-        (layer_index * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
+    _, first_copy_indices, die_expert_of_slot, die_expert_copies = np.unique(
+        (slot_layer * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
         return_index=True,
         return_inverse=True,
         return_counts=True,
     )
-    copies_on_die[is_filled] = same_on_die_count[slot_of_copy].reshape(slots.shape)[is_filled]
-    is_first.reshape(-1)[first_indices] = True
+    copies_on_die[is_filled] = die_expert_copies[die_expert_of_slot].reshape(slots.shape)[is_filled]
+    is_first.reshape(-1)[first_copy_indices] = True
     is_first &= is_filled
-    copies_of_slot = node_copies.sum(axis=1)[layer_index, slots]
+    copies_of_slot = node_copies.sum(axis=1)[slot_layer, slots]
     if nearest == 1:
         return np.where(is_first, copies_on_die / np.where(is_filled, copies_of_slot, 1.0), 0.0)
-    nodes_without = (node_copies == 0.0).sum(axis=1)[layer_index, slots]
-    near_share = 1.0 / np.where(is_filled, node_copies[layer_index, node_index, slots], 1.0)
-    far_share = nodes_without / np.where(is_filled, copies_of_slot, 1.0)
+    nodes_without_copy = (node_copies == 0.0).sum(axis=1)[slot_layer, slots]
+    near_share = 1.0 / np.where(is_filled, node_copies[slot_layer, slot_node, slots], 1.0)
+    far_share = nodes_without_copy / np.where(is_filled, copies_of_slot, 1.0)
     return np.where(is_first, copies_on_die * (near_share + far_share) / nearest, 0.0)
 
 
@@ -165,10 +167,10 @@ def die_moments(chances: Floats, slots: Ints, shares: Floats) -> tuple[Floats, F
     """Moments of one token on each die, f8[layers, dies] each: (mean number of its experts; sum of
     squared chances, by which picking an expert once at most lowers the variance; variance per unit
     of topic correlation, x (1 - x) for an expert of chance x). shares: of `copy_shares`."""
-    layers, dies, die_slots = slots.shape
+    layers, dies, slots_per_die = slots.shape
     picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
     chance_of_slot = chances[np.arange(layers)[:, None, None], slots]
-    for slot in range(die_slots):  # slot by slot, so that the order of the sums is fixed
+    for slot in range(slots_per_die):  # slot by slot, so that the order of the sums is fixed
         slot_share, slot_chance = shares[:, :, slot], chance_of_slot[:, :, slot]
         picks += slot_chance * slot_share
         own_variance += slot_chance * slot_share * slot_chance * slot_share

@@ -30,26 +30,27 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     excess = np.where(is_binomial, -mean / trials, excess)
     is_poisson = np.abs(excess) <= 1e-9
     excess = np.where(is_poisson, 0.0, excess)
-    a = excess / (1.0 + excess)
-    b = np.where(is_poisson, mean, (mean - excess) / (1.0 + excess))
-    chance = apply(
+    panjer_a = excess / (1.0 + excess)
+    panjer_b = np.where(is_poisson, mean, (mean - excess) / (1.0 + excess))
+    count_chance = apply(
         math.exp, -mean * apply(math.log, 1.0 + excess) / np.where(is_poisson, 1.0, excess)
     )
-    chance = np.where(is_poisson, apply(math.exp, -mean), chance)
-    cdf = chance.copy()
+    count_chance = np.where(is_poisson, apply(math.exp, -mean), count_chance)
+    cdf = count_chance.copy()
     expected_max = np.zeros(mean.shape[0])
-    unfinished_rows = np.arange(mean.shape[0])
+    unfinished_layers = np.arange(mean.shape[0])
     for count in range(1, MOST_COUNTS):
         chance_above = 1.0 - _row_product(cdf, 1e-10)
-        expected_max[unfinished_rows] += chance_above
-        is_open = chance_above >= 1e-7
-        if not is_open.all():
-            if not is_open.any():
+        expected_max[unfinished_layers] += chance_above
+        is_unfinished = chance_above >= 1e-7
+        if not is_unfinished.all():
+            if not is_unfinished.any():
                 break
-            unfinished_rows = unfinished_rows[is_open]
-            a, b, chance, cdf = a[is_open], b[is_open], chance[is_open], cdf[is_open]
-        chance = chance * np.maximum(0.0, a + b / count)
-        cdf = np.minimum(1.0, cdf + chance)
+            unfinished_layers = unfinished_layers[is_unfinished]
+            panjer_a, panjer_b = panjer_a[is_unfinished], panjer_b[is_unfinished]
+            count_chance, cdf = count_chance[is_unfinished], cdf[is_unfinished]
+        count_chance = count_chance * np.maximum(0.0, panjer_a + panjer_b / count)
+        cdf = np.minimum(1.0, cdf + count_chance)
     return expected_max
 
 
@@ -64,20 +65,20 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     highest_count = np.where(has_load, mean + (5.5 + 5.0 * skew) * sd, 0.0).max(axis=1)
     step_width = (highest_count - lowest_count) / STEPS
     # So many deviations from the mean on a count is surely below: `_chance_below` would say 1.
-    certain_above = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
-    certain_above = np.where(has_load, np.minimum(12.0, np.maximum(certain_above, 0.0)), -np.inf)
-    die_moments = np.where(has_load, np.maximum(sd, 1e-300), np.inf), skew, certain_above, mean
+    certain_sds = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
+    certain_sds = np.where(has_load, np.minimum(12.0, np.maximum(certain_sds, 0.0)), -np.inf)
+    die_moments = np.where(has_load, np.maximum(sd, 1e-300), np.inf), skew, certain_sds, mean
     expected_max = lowest_count.copy()
     for step in range(STEPS):
         count = lowest_count + (step + 0.5) * step_width
-        all_below = np.ones(count.size)
-        rows = np.arange(count.size)
+        p_all_below = np.ones(count.size)
+        layers = np.arange(count.size)
         for die_block in (slice(HOT_DIES), slice(HOT_DIES, None)):
-            moments = (moment[rows, die_block] for moment in die_moments)
-            chance = _chance_below(count[rows, None], *moments)
-            all_below[rows] = _row_product(np.column_stack([all_below[rows], chance]), 1e-9)
-            rows = rows[all_below[rows] >= 1e-9]
-        expected_max += (1.0 - all_below) * step_width
+            moments = (moment[layers, die_block] for moment in die_moments)
+            chance = _chance_below(count[layers, None], *moments)
+            p_all_below[layers] = _row_product(np.column_stack([p_all_below[layers], chance]), 1e-9)
+            layers = layers[p_all_below[layers] >= 1e-9]
+        expected_max += (1.0 - p_all_below) * step_width
     return expected_max
 
 
@@ -85,23 +86,23 @@ def _chance_below(count: Floats, sd: Floats, skew: Floats, sure: Floats, mean: F
     """P(a die's count is at most `count`), f8[rows, dies], by the count's mean, standard deviation
     `sd` and skew; 1 from `sure` standard deviations above the mean on."""
     sds_above = (count - mean) / sd
-    cube = 1.0 + 0.5 * skew * sds_above
+    gamma_ratio = 1.0 + 0.5 * skew * sds_above
     chance = np.where(sds_above > sure, 1.0, 0.0)
-    is_inside = (sds_above <= sure) & (cube > 0.0)
-    inside_skew = skew[is_inside]
-    cube_roots = map(math.pow, cube[is_inside].tolist(), repeat(1.0 / 3.0))
-    cube_root = np.fromiter(cube_roots, np.float64, inside_skew.size)
-    normal_z = 6.0 / inside_skew * (cube_root - 1.0) + inside_skew / 6.0
-    chance[is_inside] = 0.5 * apply(math.erfc, -normal_z * ROOT_HALF)
+    is_between = (sds_above <= sure) & (gamma_ratio > 0.0)
+    skew_between = skew[is_between]
+    cube_roots = map(math.pow, gamma_ratio[is_between].tolist(), repeat(1.0 / 3.0))
+    cube_root = np.fromiter(cube_roots, np.float64, skew_between.size)
+    normal_z = 6.0 / skew_between * (cube_root - 1.0) + skew_between / 6.0
+    chance[is_between] = 0.5 * apply(math.erfc, -normal_z * ROOT_HALF)
     return chance
 
 
 def _row_product(chance: Floats, least: float) -> Floats:
     """Product f8[layers] of each row of chance f8[layers, n], die by die until below `least`."""
-    product = np.multiply.accumulate(chance, axis=1)
-    is_small = product < least
-    last_die = np.where(is_small.any(axis=1), is_small.argmax(axis=1), -1)
-    return np.asarray(product[np.arange(product.shape[0]), last_die])
+    running_product = np.multiply.accumulate(chance, axis=1)
+    is_below_least = running_product < least
+    last_die = np.where(is_below_least.any(axis=1), is_below_least.argmax(axis=1), -1)
+    return np.asarray(running_product[np.arange(running_product.shape[0]), last_die])
 
 
 @lazy_entry
@@ -125,31 +126,34 @@ def _peak_of_counts(mean: Floats, spread: Floats) -> float:
     """E[max] of independent integer counts of one layer's dies, in scalars for compiled code; mean,
     spread (variance / mean): f8[dies]."""
     dies = mean.size
-    a, b, chance, chance_below = np.empty(dies), np.empty(dies), np.empty(dies), np.empty(dies)
+    panjer_a, panjer_b = np.empty(dies), np.empty(dies)
+    count_chance, chance_below = np.empty(dies), np.empty(dies)
     for die in range(dies):
         excess = spread[die] - 1.0
         if excess < -1e-9:
             trials = max(math.ceil(mean[die]) + 1.0, math.floor(0.5 - mean[die] / excess))
             excess = -mean[die] / trials
         if abs(excess) <= 1e-9:
-            a[die], b[die], chance[die] = 0.0, mean[die], math.exp(-mean[die])
+            panjer_a[die], panjer_b[die] = 0.0, mean[die]
+            count_chance[die] = math.exp(-mean[die])
         else:
-            a[die], b[die] = excess / (1.0 + excess), (mean[die] - excess) / (1.0 + excess)
-            chance[die] = math.exp(-mean[die] * math.log(1.0 + excess) / excess)
-        chance_below[die] = chance[die]
+            panjer_a[die] = excess / (1.0 + excess)
+            panjer_b[die] = (mean[die] - excess) / (1.0 + excess)
+            count_chance[die] = math.exp(-mean[die] * math.log(1.0 + excess) / excess)
+        chance_below[die] = count_chance[die]
     expected_max = 0.0
     for count in range(1, MOST_COUNTS):
-        all_below = 1.0
+        chance_all_below = 1.0
         for die in range(dies):
-            all_below *= chance_below[die]
-            if all_below < 1e-10:
+            chance_all_below *= chance_below[die]
+            if chance_all_below < 1e-10:
                 break
-        expected_max += 1.0 - all_below
-        if 1.0 - all_below < 1e-7:
+        expected_max += 1.0 - chance_all_below
+        if 1.0 - chance_all_below < 1e-7:
             break
         for die in range(dies):
-            chance[die] *= max(0.0, a[die] + b[die] / count)
-            chance_below[die] = min(1.0, chance_below[die] + chance[die])
+            count_chance[die] *= max(0.0, panjer_a[die] + panjer_b[die] / count)
+            chance_below[die] = min(1.0, chance_below[die] + count_chance[die])
     return expected_max
 
 
@@ -165,12 +169,12 @@ def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
         skew[die] = max(1e-6, (2.0 * spread[die] - 1.0) / max(sd[die], 1e-12))
         lowest_count = max(lowest_count, mean[die] - 3.5 * sd[die])
         highest_count = max(highest_count, mean[die] + (5.5 + 5.0 * skew[die]) * sd[die])
-    step = (highest_count - lowest_count) / STEPS
+    step_width = (highest_count - lowest_count) / STEPS
     expected_max = lowest_count
-    for i in range(STEPS):
+    for step in range(STEPS):
         expected_max += (
-            1.0 - _chance_all_below(lowest_count + (i + 0.5) * step, mean, sd, skew)
-        ) * step
+            1.0 - _chance_all_below(lowest_count + (step + 0.5) * step_width, mean, sd, skew)
+        ) * step_width
     return expected_max
 
 
@@ -178,18 +182,20 @@ def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
 def _chance_all_below(count: float, mean: Floats, sd: Floats, skew: Floats) -> float:
     """P(no die's count is above `count`), by the counts' means, standard deviations `sd` and skews,
     f8[dies]; neighbouring dies with equal moments are computed once."""
-    p_all_below = chance_below = 1.0
+    chance_all_below = chance_below = 1.0
     for die in range(sd.size):
         if die == 0 or mean[die] != mean[die - 1] or sd[die] != sd[die - 1]:
             sds_above = (count - mean[die]) / max(sd[die], 1e-300)
-            cube = 1.0 + 0.5 * skew[die] * sds_above
+            gamma_ratio = 1.0 + 0.5 * skew[die] * sds_above
             chance_below = 0.0
             if sds_above > 12.0:
                 chance_below = 1.0
-            elif cube > 0.0:
-                normal_z = 6.0 / skew[die] * (math.pow(cube, 1.0 / 3.0) - 1.0) + skew[die] / 6.0
+            elif gamma_ratio > 0.0:
+                normal_z = (
+                    6.0 / skew[die] * (math.pow(gamma_ratio, 1.0 / 3.0) - 1.0) + skew[die] / 6.0
+                )
                 chance_below = 0.5 * math.erfc(-normal_z * ROOT_HALF)
-        p_all_below *= chance_below
-        if p_all_below < 1e-9:
+        chance_all_below *= chance_below
+        if chance_all_below < 1e-9:
             break
-    return p_all_below
+    return chance_all_below

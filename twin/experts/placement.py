@@ -25,37 +25,41 @@ def place(
     policy, if `groups` fit on nodes; `greedy` (and `perfect`) is `eplb` without two copies on a
     die; `topology` spreads copies over the nodes first. current: the present slots; dies are
     renumbered to resemble them. Raises ExpertsError for too few slots."""
-    layers, count = measured.shape
-    copy_count = count + experts.redundant
+    layers, routed_experts = measured.shape
+    copy_count = routed_experts + experts.redundant
     if copy_count > dies * slots_per_die:
         raise ExpertsError(
-            f"{count} routed + {experts.redundant} redundant experts need {copy_count} slots but "
-            f"{dies} dies x {slots_per_die} slots hold {dies * slots_per_die}: lower "
+            f"{routed_experts} routed + {experts.redundant} redundant experts need {copy_count} "
+            f"slots but {dies} dies x {slots_per_die} slots hold {dies * slots_per_die}: lower "
             "experts.redundant or give the instance more dies"
         )
     slots = np.full((layers, dies, slots_per_die), EMPTY, np.int64)
     if experts.placement == "round_robin":
         for copy_number in range(copy_count):
             die = copy_number * dies // copy_count
-            slots[:, die, copy_number - -(-die * copy_count // dies)] = copy_number % count
+            slots[:, die, copy_number - -(-die * copy_count // dies)] = copy_number % routed_experts
         return slots
-    node_of, one_node = np.arange(dies) * nodes // dies, np.zeros(dies, np.int64)
+    node_of_die, single_node = np.arange(dies) * nodes // dies, np.zeros(dies, np.int64)
     load = np.ascontiguousarray(measured, np.float64)
     present_slots = slots[:0] if current is None else np.ascontiguousarray(current)
-    by_node = False  # whether a die's number says more than which die is meant: its node
+    nodes_matter = False  # whether a die's number says more than which die is meant: its node
     if experts.placement == "eplb":
         place_eplb(load, copy_count, 1, 1, slots)
     elif experts.placement == "eplb_groups":
         # Whole groups on nodes with equally many dies: else the hierarchical policy does not fit.
-        by_node = not (groups % nodes or count % groups or dies % nodes)
-        place_eplb(load, copy_count, groups if by_node else 1, nodes if by_node else 1, slots)
+        nodes_matter = not (groups % nodes or routed_experts % groups or dies % nodes)
+        place_eplb(
+            load, copy_count, groups if nodes_matter else 1, nodes if nodes_matter else 1, slots
+        )
     elif experts.placement == "topology":
-        by_node = nodes > 1
-        place_spread(load, copy_count, node_of, nodes, present_slots, slots)
+        nodes_matter = nodes > 1
+        place_spread(load, copy_count, node_of_die, nodes, present_slots, slots)
     else:
-        place_spread(load, copy_count, one_node, 1, present_slots, slots)
+        place_spread(load, copy_count, single_node, 1, present_slots, slots)
     if current is not None:
-        slots = renumber_dies(present_slots, slots, node_of if by_node else one_node, count)
+        slots = renumber_dies(
+            present_slots, slots, node_of_die if nodes_matter else single_node, routed_experts
+        )
     return slots
 
 
@@ -65,19 +69,19 @@ def replicas(slots: Ints, experts: int) -> NDArray[np.int32]:
     layers = slots.shape[0]
     is_filled = (slots >= 0).reshape(layers, -1)
     expert_in_layer = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * experts)[is_filled]
-    is_first = np.zeros(expert_in_layer.size, np.bool_)
-    is_first[np.unique(expert_in_layer, return_index=True)[1]] = True
-    is_repeated = is_filled.copy()
-    is_repeated[is_filled] = ~is_first
-    return is_repeated.reshape(slots.shape).sum(axis=2, dtype=np.int32)
+    is_first_copy = np.zeros(expert_in_layer.size, np.bool_)
+    is_first_copy[np.unique(expert_in_layer, return_index=True)[1]] = True
+    is_redundant = is_filled.copy()
+    is_redundant[is_filled] = ~is_first_copy
+    return is_redundant.reshape(slots.shape).sum(axis=2, dtype=np.int32)
 
 
 def copy_counts(slots: Ints, experts: int) -> NDArray[np.int32]:
     """Number of copies of each of `experts` experts, i4[layers, experts]."""
-    copies_of = np.zeros((slots.shape[0], experts), np.int32)
+    copies_of_expert = np.zeros((slots.shape[0], experts), np.int32)
     layer_of_copy = np.nonzero(slots >= 0)[0]
-    np.add.at(copies_of, (layer_of_copy, slots[slots >= 0]), 1)
-    return copies_of
+    np.add.at(copies_of_expert, (layer_of_copy, slots[slots >= 0]), 1)
+    return copies_of_expert
 
 
 def received_experts(old: Ints, new: Ints) -> Ints:

@@ -95,16 +95,16 @@ def fill_ranked_loads(shape: int, scale: float, alpha: float, span: float, order
 def to_chances(load: Floats, top_k: float) -> Floats:
     """Each row of load f8[layers, experts] scaled to chances of at most 1 whose sum is top_k."""
     load = load.copy()
-    is_full = np.zeros(load.shape, np.bool_)
-    last_full_count = np.full(load.shape[0], -1)
+    is_certain = np.zeros(load.shape, np.bool_)
+    last_certain_count = np.full(load.shape[0], -1)
     while True:
-        free_load = np.add.accumulate(np.where(is_full, 0.0, load), axis=1)[:, -1]
-        full_count = is_full.sum(axis=1)
-        is_open = (full_count != last_full_count) & (free_load > 0.0)
-        if not is_open.any():
-            return np.where(is_full, 1.0, load)
-        picks_left = top_k - full_count
-        layer_scale = np.divide(picks_left, free_load, np.ones(free_load.size), where=is_open)
-        load = np.where(is_full, 1.0, load * layer_scale[:, None])
-        last_full_count = np.where(is_open, full_count, last_full_count)
-        is_full |= (load >= 1.0) & is_open[:, None]
+        free_load = np.add.accumulate(np.where(is_certain, 0.0, load), axis=1)[:, -1]
+        certain_count = is_certain.sum(axis=1)
+        needs_scaling = (certain_count != last_certain_count) & (free_load > 0.0)
+        if not needs_scaling.any():
+            return np.where(is_certain, 1.0, load)
+        picks_left = top_k - certain_count
+        layer_scale = np.divide(picks_left, free_load, np.ones(free_load.size), where=needs_scaling)
+        load = np.where(is_certain, 1.0, load * layer_scale[:, None])
+        last_certain_count = np.where(needs_scaling, certain_count, last_certain_count)
+        is_certain |= (load >= 1.0) & needs_scaling[:, None]

@@ -86,14 +86,14 @@ def _draw_process(routed: Routed, counts: Floats | None = None) -> Process:
     # Counts are of the very time that is simulated: without drift they are the popularity.
     is_constant = experts.popularity == "imported" and experts.drift_s == 0.0
     log_load = popularity.log_loads(experts, routed_experts, layers, facts, seed, counts)
-    offset = np.zeros((experts.topics, layers, routed_experts))
+    topic_offset = np.zeros((experts.topics, layers, routed_experts))
     if experts.topics > 1:
-        log_sd = skew * facts.si("experts.topic.class_log_sd")
+        topic_log_sd = skew * facts.si("experts.topic.class_log_sd")
         for topic in range(experts.topics):
-            keys = _keys(seed, f"experts/topic/{topic}", layers)
-            offset[topic] = _normal_rows(keys, 0, log_sd, routed_experts)
+            layer_keys = _keys(seed, f"experts/topic/{topic}", layers)
+            topic_offset[topic] = _normal_rows(layer_keys, 0, topic_log_sd, routed_experts)
     return Process(
-        experts, log_load, offset, top_k, popularity.topic_correlation(experts, facts),
+        experts, log_load, topic_offset, top_k, popularity.topic_correlation(experts, facts),
         drift_sd=0.0 if is_constant else skew * facts.si("experts.drift.log_sd"),
         shift_share=facts.si("experts.shift.share") if skew > 0.0 else 0.0,
         swing=facts.si("experts.topic.swing"), seed=seed,
@@ -156,19 +156,19 @@ def topics_of(
     request_count = arrival_s.size
     if process.topics == 1 or request_count == 0:
         return np.zeros(request_count, np.int8)
-    class_row = np.arange(request_count)
+    first_row = np.arange(request_count)
     in_session = np.flatnonzero(session != NO_SESSION)
     if in_session.size:
         turn_rows = in_session[np.lexsort((in_session, arrival_s[in_session], session[in_session]))]
         is_first_turn = np.concatenate(([True], np.diff(session[turn_rows]) != 0))
-        class_row[turn_rows] = turn_rows[is_first_turn][np.cumsum(is_first_turn) - 1]
-    weight = _topic_weights(process, arrival_s[class_row].astype(np.float64))
-    draw = uniforms(stream_key(seed, "experts/topic_of"), class_row) * np.cumsum(weight, axis=0)[-1]
+        first_row[turn_rows] = turn_rows[is_first_turn][np.cumsum(is_first_turn) - 1]
+    weight = _topic_weights(process, arrival_s[first_row].astype(np.float64))
+    draw = uniforms(stream_key(seed, "experts/topic_of"), first_row) * np.cumsum(weight, axis=0)[-1]
     topic_class = np.zeros(request_count, np.int8)
     for topic in range(process.topics - 1):
-        is_later = (topic_class == topic) & (draw >= weight[topic])
-        draw -= np.where(is_later, weight[topic], 0.0)
-        topic_class += is_later
+        is_later_topic = (topic_class == topic) & (draw >= weight[topic])
+        draw -= np.where(is_later_topic, weight[topic], 0.0)
+        topic_class += is_later_topic
     return topic_class
 
 
@@ -177,11 +177,11 @@ def measured_load(
 ) -> Floats:
     """Load as a balancer measures it at t_s: mean of the last window_s seconds, f8[layers,
     experts]; a layer's sum is top_k. mix f8[topics]: weights of topics; None: the traffic's."""
-    begin_s = max(0.0, t_s - window_s)
+    window_begin_s = max(0.0, t_s - window_s)
     point_count = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
     chance_sum = np.zeros_like(process.base)
     for point in range(point_count):
-        point_s = begin_s + (t_s - begin_s) * (point + 0.5) / point_count
+        point_s = window_begin_s + (t_s - window_begin_s) * (point + 0.5) / point_count
         chance_sum += chances_at(process, point_s, mix)
     return chance_sum / point_count
 
@@ -211,9 +211,9 @@ def _drift_at(process: Process, t_s: float) -> Floats:
     knots_passed = t_s / (process.experts.drift_s * KNOT)
     knot_before = math.floor(knots_passed)
     angle = 0.5 * math.pi * (knots_passed - knot_before)
-    old_noise = math.cos(angle) * _normal_rows(keys, knot_before * experts, 1.0, experts)
-    new_noise = math.sin(angle) * _normal_rows(keys, (knot_before + 1) * experts, 1.0, experts)
-    return process.drift_sd * (old_noise + new_noise)
+    noise_before = math.cos(angle) * _normal_rows(keys, knot_before * experts, 1.0, experts)
+    noise_after = math.sin(angle) * _normal_rows(keys, (knot_before + 1) * experts, 1.0, experts)
+    return process.drift_sd * (noise_before + noise_after)
 
 
 def _shifted_loads(process: Process, t_s: float) -> Floats:
@@ -227,9 +227,11 @@ def _shifted_loads(process: Process, t_s: float) -> Floats:
                      np.arange(experts))  # fmt: skip
     expert_order = np.argsort(order_draws, axis=1, kind="mergesort")
     moved_experts = expert_order[:, : round(process.shift_share * experts)]
-    new_load, layer_rows = log_load.copy(), np.arange(layers)[:, None]
-    new_load[layer_rows, moved_experts] = log_load[layer_rows, np.roll(moved_experts, -1, axis=1)]
-    return new_load
+    shifted_load, layer_column = log_load.copy(), np.arange(layers)[:, None]
+    shifted_load[layer_column, moved_experts] = log_load[
+        layer_column, np.roll(moved_experts, -1, axis=1)
+    ]
+    return shifted_load
 
 
 def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:

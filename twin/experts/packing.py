@@ -44,13 +44,9 @@ def place_spread(
         + nodes_without_copy[layer_column, copy_expert] / expert_copies[layer_column, copy_expert]
     )
     _pack_apart(
-        load[layer_column, copy_expert] / nodes * shares,
-        copy_expert,
-        copy_node,
-        node_of,
-        experts,
-        slots,
-    )
+        load[layer_column, copy_expert] / nodes * shares, copy_expert, copy_node, node_of,
+        experts, slots,
+    )  # fmt: skip
 
 
 def _copies_by_node(

@@ -45,43 +45,48 @@ def exchange_alone_s(s: Scenario, facts: Facts, operation: str, dies: int, token
 def decode_streams_s(costs: Costs, traffic: Traffic, hot: LoadCurve) -> tuple[float, float]:
     """(seconds of attention, of MoE) for one of two microbatches in a decode layer: attention on
     16, MoE on 8 of 24 cube cores (arXiv 2506.12708v2). hot: load of the hottest die by tokens."""
-    role_costs, decode = costs.decode_role, costs.decode
+    role_costs, decode_costs = costs.decode_role, costs.decode
     assert role_costs is not None
     rank_dies = role_costs.pool.layer_dies
     slots = int(role_costs.slots(role_costs.pool.batch_per_npu))
     _, context_tokens = rank_load(slots, role_costs.ranks, traffic)
-    half_query = 0.5 * decode.query_tokens
-    tokens = half_query * (slots * role_costs.ranks)
+    half_query = 0.5 * decode_costs.query_tokens
+    microbatch_tokens = half_query * (slots * role_costs.ranks)
     layer_load = layer.PassLoad(
-        half_query * slots, 0.5 * float(context_tokens[0]), half_query * slots / rank_dies, tokens,
-        float(role_costs.stage_dies), *layer.die_and_link_load(decode.layout, tokens, *hot),
+        half_query * slots, 0.5 * float(context_tokens[0]), half_query * slots / rank_dies,
+        microbatch_tokens, float(role_costs.stage_dies),
+        *layer.die_and_link_load(decode_costs.layout, microbatch_tokens, *hot),
     )  # fmt: skip
-    return layer.layer_s(decode, decode.splits[PAPER_SPLIT], layer_load)
+    return layer.layer_s(decode_costs, decode_costs.splits[PAPER_SPLIT], layer_load)
 
 
 def attention_core_s(costs: Costs, context: float) -> float:
     """Seconds of decode's attention core on a die for `context` cached tokens and all query tokens
     that one request has in a pass, without waits for slower dies."""
-    coefficients = _layer_without_waits(costs).core
-    return coefficients.fixed + coefficients.context * context
+    core_costs = _layer_without_waits(costs).core
+    return core_costs.fixed + core_costs.context * context
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of a die's grouped product of `experts` experts, which share `rows` rows (tokens)
     evenly, without waits for slower dies."""
-    expert = _layer_without_waits(costs).experts
-    s_per_row = expert.flop * experts * layer.whole_tile_rows(expert, rows / experts) / rows
-    even_expert = replace(expert, flop=s_per_row, tile_small=0.0, tile_large=0.0)
-    return layer.expert_ffn_s(even_expert, layer.used_experts(experts, rows), 0.0, rows)
+    expert_costs = _layer_without_waits(costs).experts
+    s_per_row = (
+        expert_costs.flop * experts * layer.whole_tile_rows(expert_costs, rows / experts) / rows
+    )
+    even_costs = replace(expert_costs, flop=s_per_row, tile_small=0.0, tile_large=0.0)
+    return layer.expert_ffn_s(even_costs, layer.used_experts(experts, rows), 0.0, rows)
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
     """Seconds of one collective (operation: "gather" or "scatter") of a decode rank's dies, with
     `bytes_per_die` bytes of hidden states on each die, without waits for slower dies."""
-    mode, role = _layer_without_waits(costs), costs.decode_role
+    layer_costs, role = _layer_without_waits(costs), costs.decode_role
     assert role is not None
     rank_tokens = role.pool.layer_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
-    return layer.collective_s(mode.gather if operation == "gather" else mode.scatter, rank_tokens)
+    return layer.collective_s(
+        layer_costs.gather if operation == "gather" else layer_costs.scatter, rank_tokens
+    )
 
 
 def _layer_without_waits(costs: Costs) -> LayerCosts:

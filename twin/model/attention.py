@@ -154,9 +154,11 @@ class Linear:
 def _kda_weights(s: Widths) -> int:
     """Parameters before the core of Kimi Delta Attention: projections with a low-rank decay and
     gate, and a convolution (arXiv 2510.26692 section 4)."""
-    lora, mixed_values = s.linear_key_dim, 2 * _key_width(s) + _value_width(s)
-    direct_weights = s.hidden * (mixed_values + s.linear_value_heads + 2 * lora)
-    return direct_weights + lora * (_key_width(s) + _value_width(s)) + s.linear_conv * mixed_values
+    low_rank, mixed_values = s.linear_key_dim, 2 * _key_width(s) + _value_width(s)
+    direct_weights = s.hidden * (mixed_values + s.linear_value_heads + 2 * low_rank)
+    return (
+        direct_weights + low_rank * (_key_width(s) + _value_width(s)) + s.linear_conv * mixed_values
+    )
 
 
 LINEAR = {

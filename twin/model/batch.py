@@ -47,12 +47,12 @@ def fit_batch_s(
     batch, fitted to a half-full and a full batch. budget: tokens of a full batch; prompt: mean
     tokens of a prompt; hot: load of the hottest die by tokens."""
     half_tokens, pairs_per_token = 0.5 * budget, 0.5 * prompt
-    half_s = batch_s(role, half_tokens, half_tokens * pairs_per_token, hot)
-    full_s = batch_s(role, budget, budget * pairs_per_token, hot)
+    half_batch_s = batch_s(role, half_tokens, half_tokens * pairs_per_token, hot)
+    full_batch_s = batch_s(role, budget, budget * pairs_per_token, hot)
     double_pairs_s = batch_s(role, budget, 2.0 * budget * pairs_per_token, hot)
-    pair_s = (double_pairs_s - full_s) / (budget * pairs_per_token)
-    token_s = max(0.0, (full_s - half_s) / half_tokens - pair_s * pairs_per_token)
-    return max(0.0, 2.0 * half_s - full_s), token_s, max(0.0, pair_s)
+    pair_s = (double_pairs_s - full_batch_s) / (budget * pairs_per_token)
+    token_s = max(0.0, (full_batch_s - half_batch_s) / half_tokens - pair_s * pairs_per_token)
+    return max(0.0, 2.0 * half_batch_s - full_batch_s), token_s, max(0.0, pair_s)
 
 
 def attention_s_per_token(p: PrefillCosts, tokens: float) -> float:
@@ -77,9 +77,9 @@ def bytes_sent(role: RoleCosts) -> np.ndarray:
     if role.pool.role != "prefill":
         return np.array((*(exchange_bytes + context_bytes), 0.0, 0.0))
     prefill_costs = role.prefill
-    gather_s = prefill_costs.gather.token * role.stage_dies + prefill_costs.exchange.token
+    gather_s_per_token = prefill_costs.gather.token * role.stage_dies + prefill_costs.exchange.token
     dense_gathers = (1.0 + prefill_costs.split_ffn) * prefill_costs.dense_layers
-    gather_s *= (prefill_costs.moe_layers + dense_gathers) * role.stages
-    gather_bytes = gather_s * role.gather_bytes_per_s if gather_s > 0.0 else 0.0
+    gather_s_per_token *= (prefill_costs.moe_layers + dense_gathers) * role.stages
+    gather_bytes = gather_s_per_token * role.gather_bytes_per_s if gather_s_per_token > 0.0 else 0.0
     context_bytes += by_distance(gather_bytes, role.gather_off_node)
     return np.array((*exchange_bytes, *context_bytes))

@@ -85,14 +85,17 @@ def exchange(net: Network, dies: Sequence[int], operation: Operation = "write") 
     die_vertices = net.dies[np.asarray(dies)]
     node_count = np.unique(net.node[die_vertices]).size
     is_slow_between = np.unique(net.domain[die_vertices]).size == node_count > 1
-    inside_rate = beyond_bytes_per_s = 0.0
+    inside_bytes_per_s = beyond_bytes_per_s = 0.0
     if is_slow_between and node_count > 1 and die_count >= 2 * node_count:
-        inside_rate = all_to_all(net, dies[: die_count // node_count], "ub", operation).bytes_per_s
+        inside_bytes_per_s = all_to_all(
+            net, dies[: die_count // node_count], "ub", operation
+        ).bytes_per_s
         beyond_bytes_per_s = price.bytes_per_s * price.off_node_fraction
     return Exchange(
         die_count, price.bytes_per_s, price.latency_s, (die_count - 1) / die_count,
         price.off_node_fraction, nodes=node_count, slow_between=is_slow_between,
-        inside_bytes_per_s=inside_rate, beyond_bytes_per_s=beyond_bytes_per_s, ports=price.ports,
+        inside_bytes_per_s=inside_bytes_per_s, beyond_bytes_per_s=beyond_bytes_per_s,
+        ports=price.ports,
     )  # fmt: skip
 
 
@@ -104,12 +107,12 @@ def two_level_exchange(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     if not x.slow_between or x.nodes < 2:
         return x
     nodes_reached = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
-    crossings = min(nodes_reached, float(most_nodes)) * x.off_node
-    bytes_per_s, ports = x.rate_bytes_per_s * top_k * x.off_node / crossings, x.ports
+    crossing_messages = min(nodes_reached, float(most_nodes)) * x.off_node
+    bytes_per_s, ports = x.rate_bytes_per_s * top_k * x.off_node / crossing_messages, x.ports
     inside_bytes_per_s = max(x.rate_bytes_per_s, x.inside_bytes_per_s)
     if x.inside_bytes_per_s > 0.0 and inside_bytes_per_s < bytes_per_s:
         bytes_per_s, ports = inside_bytes_per_s, 1.0
-    return replace(x, rate_bytes_per_s=bytes_per_s, off_node=crossings / top_k, ports=ports)
+    return replace(x, rate_bytes_per_s=bytes_per_s, off_node=crossing_messages / top_k, ports=ports)
 
 
 def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
@@ -120,8 +123,8 @@ def direct_exchange(x: Exchange, chip: str, facts: Facts) -> Exchange:
     crosses_nodes = x.slow_between and x.nodes > 1
     network = "across" if crosses_nodes else "inside"
     path = f"chips.{chip_of_tables(facts, chip, 'exchange')}.operators.exchange.{network}"
-    share_name = "fabric.efficiency.rdma" if crosses_nodes else f"chips.{chip}.link_efficiency"
-    link_share = facts.si(share_name)
+    efficiency_path = "fabric.efficiency.rdma" if crosses_nodes else f"chips.{chip}.link_efficiency"
+    link_share = facts.si(efficiency_path)
     if f"{path}.dispatch_rate" in facts:
         dispatch, combine = (
             Measured(facts.si(f"{path}.{way}_start"), facts.si(f"{path}.{way}_rate") / link_share)
@@ -138,8 +141,8 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
     """(seconds to launch a collective, seconds of one round of its barrier)."""
     if m.family == "ascend":
         return m.fitted["comm_fixed"], m.fitted["barrier_round"]
-    prefix = f"operators.{m.family}"
-    return facts.si(f"{prefix}.comm_fixed"), facts.si(f"{prefix}.barrier_round")
+    fact_prefix = f"operators.{m.family}"
+    return facts.si(f"{fact_prefix}.comm_fixed"), facts.si(f"{fact_prefix}.barrier_round")
 
 
 def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False) -> HalfAllReduce:
@@ -160,21 +163,23 @@ def half_all_reduce(m: Machine, facts: Facts, x: Exchange, library: bool = False
     if f"{halves_path}.dies" in facts and x.nodes == 1:
         start_s = float(np.interp(x.peers, facts[f"{halves_path}.dies"].value,
                                   facts[f"{halves_path}.start"].list_si))  # fmt: skip
-        rate_share = facts.si(f"{halves_path}.rate")
-        large_share = facts.si(f"{halves_path}.large_rate")
+        link_share = facts.si(f"{halves_path}.rate")
+        large_link_share = facts.si(f"{halves_path}.large_rate")
         link_bytes_per_s = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
         later_s = (x.peers - 1) * facts.si(f"{halves_path}.peer")
-        return _faster_kernel(link_bytes_per_s, start_s, rate_share, later_s, large_share)
+        return _faster_kernel(link_bytes_per_s, start_s, link_share, later_s, large_link_share)
     if f"{kernel_path}.dies" in facts and x.nodes == 1:
         die_counts = facts[f"{kernel_path}.dies"].value
-        small_s, rate_share, large_start_s, large_share = (
+        small_start_s, link_share, large_start_s, large_link_share = (
             float(np.interp(x.peers, die_counts, facts[f"{kernel_path}.{figure}"].list_si))
             for figure in ("start", "rate", "large_start", "large_rate")
         )
         link_bytes_per_s = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
-        started = 1.0 if is_gather else 0.5  # of the starts that were measured
-        later_s = started * max(0.0, large_start_s - small_s)
-        return _faster_kernel(link_bytes_per_s, started * small_s, rate_share, later_s, large_share)
+        start_share = 1.0 if is_gather else 0.5  # of the starts that were measured
+        later_s = start_share * max(0.0, large_start_s - small_start_s)
+        return _faster_kernel(
+            link_bytes_per_s, start_share * small_start_s, link_share, later_s, large_link_share
+        )
     if f"{family_path}.dies" in facts:
         die_counts = facts[f"{family_path}.dies"].value
         start_s = float(np.interp(x.peers, die_counts, facts[f"{family_path}.start"].list_si))
@@ -207,7 +212,7 @@ def moe_traffic(
     hottest expert die. A token has `top_k` messages to `x.peers` dies; without fused operators, and
     between slowly joined nodes, all tokens go to all dies. apart: transfers between nodes run at
     the same time as those inside."""
-    sent_bytes = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
+    message_bytes = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answer_bytes = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
         return _traffic_in_rounds(s, comm, m, x, apart)
@@ -215,7 +220,9 @@ def moe_traffic(
     quantise_s = m.fitted["quantise"] if m.family == "ascend" and comm.early_quantisation else 0.0
     start_s = launch_s + x.latency_s + round_s * math.log2(x.peers)
     dispatch, combine = x.dispatch or Measured(start_s, 1.0), x.combine or Measured(start_s, 1.0)
-    dispatch_rate, combine_rate = (way.gain * x.rate_bytes_per_s for way in (dispatch, combine))
+    dispatch_bytes_per_s, combine_bytes_per_s = (
+        way.gain * x.rate_bytes_per_s for way in (dispatch, combine)
+    )
     remote_messages = s.top_k * x.remote
     chunked_start_s = host_s = 0.0
     if not comm.fused:
@@ -226,13 +233,13 @@ def moe_traffic(
         Transfer(
             fixed=dispatch.start_s + 2.0 * chunked_start_s,
             message=s.top_k * quantise_s,
-            token=remote_messages * sent_bytes / dispatch_rate,
-            row=x.remote * sent_bytes / dispatch_rate,
+            token=remote_messages * message_bytes / dispatch_bytes_per_s,
+            row=x.remote * message_bytes / dispatch_bytes_per_s,
         ),
         Transfer(
             fixed=combine.start_s + chunked_start_s,
-            token=remote_messages * answer_bytes / combine_rate,
-            row=x.remote * answer_bytes / combine_rate,
+            token=remote_messages * answer_bytes / combine_bytes_per_s,
+            row=x.remote * answer_bytes / combine_bytes_per_s,
         ),
         host_s,
     )

@@ -142,8 +142,8 @@ class Costs:
 
     def tokenised_prompts_per_s(self, input_tokens: float) -> float:
         """Prompts/s, of `input_tokens` tokens, of an instance's one tokeniser; may be infinite."""
-        prompt_s = self.tokenise_s * input_tokens
-        return 1.0 / prompt_s if prompt_s else math.inf
+        s_per_prompt = self.tokenise_s * input_tokens
+        return 1.0 / s_per_prompt if s_per_prompt else math.inf
 
     def handed_bytes_per_s(self, port: T) -> T:
         """KV bytes/s through a port of `port` bytes/s, with a new layout where decode needs one."""
@@ -152,8 +152,8 @@ class Costs:
 
     def held_bytes(self, tokens: int) -> float:
         """Bytes of KV, windows and linear-attention state of a request of `tokens` tokens."""
-        window_tokens = min(tokens, self.shape.window) * self.window_bytes_per_token
-        return tokens * self.kv_bytes_per_token + window_tokens + self.state_bytes
+        window_bytes = min(tokens, self.shape.window) * self.window_bytes_per_token
+        return tokens * self.kv_bytes_per_token + window_bytes + self.state_bytes
 
     @property
     def senders(self) -> int:
@@ -248,7 +248,7 @@ def build_costs(
     prefix_count = workload.prefix_groups if shares_prefixes else 0
     family_path = f"operators.{family_of(facts, chip_names[-1])}"  # of the stack's loops
     service_s = front_end.service_ms * 1e-3
-    front_req_per_s = front_end.api_servers / service_s if service_s > 0.0 else math.inf
+    front_end_requests_per_s = front_end.api_servers / service_s if service_s > 0.0 else math.inf
     ranks_by_role = {name: role.ranks for name, role in costs_by_role.items()}
     return Costs(
         deployed=at,
@@ -261,7 +261,7 @@ def build_costs(
         mtp_acceptance=acceptance,
         tokens_per_iteration=1.0 + accepted_tokens(deployment.decode.mtp_draft_tokens, acceptance),
         servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefix_count),
-        front_end_requests_per_s=front_req_per_s,
+        front_end_requests_per_s=front_end_requests_per_s,
         remarks=(*notes, *stages.setting_notes(pools.values(), shape, ranks_by_role)),
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chip_names, kv_ratio),
         tokenise_s=facts.si(f"{family_path}.tokenise", 0.0),
@@ -296,8 +296,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         ranks_per_die = setting.concentration / pool.layer_dies
         kv_tokens = offloaded.kv_tokens(kv_tokens, lender_costs.kv_tokens_lent, ranks_per_die)
     spared_bytes = host_kv.spared_bytes(at.shape, pool.precision.kv) if host_kv else 0.0
-    layer_ranks = pool.own.cp_dies * pool.rank_dies // pool.layer_dies
-    die_kv = kv_bytes(setting.shape, setting.drafter, pool.precision.kv) / token_bytes / layer_ranks
+    kv_parts = pool.own.cp_dies * pool.rank_dies // pool.layer_dies
+    die_kv = kv_bytes(setting.shape, setting.drafter, pool.precision.kv) / token_bytes / kv_parts
     if role != "prefill" and (arriving_bytes := arriving_expert_bytes(setting, at.experts)):
         kv_tokens = int(kv_tokens - arriving_bytes / ((token_bytes - spared_bytes) * die_kv))
     route, gather = setting.route, setting.groups.get("heads", setting.gather)
@@ -422,8 +422,8 @@ def _price_over_exchanges(
     attention_kernel = deployment.optimisations.attention_kernel
     machine = load_machine(facts, chip, attention_kernel, pool.own.cores, hbm_share)
     machine = machine.for_model(shape.kind.kernels, pool.precision.weights)
-    dies_with_experts, redundant = expert_dies or dies, expert_settings.redundant
-    layout = stages.expert_layout(shape, redundant, dies_with_experts, pool.own.experts_tp)
+    dies_with_experts, redundant_experts = expert_dies or dies, expert_settings.redundant
+    layout = stages.expert_layout(shape, redundant_experts, dies_with_experts, pool.own.experts_tp)
     if pool.role != "prefill":  # a batch of prompts uses all of a die's experts
         layout = stages.with_class_loads(layout, expert_settings, facts, c.CLASSES)
     formats_of_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)

@@ -25,29 +25,29 @@ _HOST = DECODE_OPERATORS.index("kv_swap")
 @kernel
 def add_attention(m: LayerCosts, times: float, load: PassLoad, ops: np.ndarray) -> float:
     """Add seconds of `times` passes through attention to ops f8[operators]; returns their sum."""
-    total_s = layer.collective_s(m.gather, load.tokens) * times
-    ops[int(m.before[0].place)] += total_s
+    attention_s = layer.collective_s(m.gather, load.tokens) * times
+    ops[int(m.before[0].place)] += attention_s
     for index in range(len(m.before)):
         product_s = layer.product_s(m.before[index], load.tokens) * times
         ops[int(m.before[index].place)] += product_s
-        total_s += product_s
-    on_die_s = layer.local_core_s(m.core, load.tokens, load.context)
-    core_s = (m.core.fixed + on_die_s) * times
+        attention_s += product_s
+    own_core_s = layer.local_core_s(m.core, load.tokens, load.context)
+    core_s = (m.core.fixed + own_core_s) * times
     core_s += layer.collective_s(m.context, load.tokens) * times
-    fetched_s = layer.fetch_wait_s(m.core, load.tokens, load.context) * times
-    ops[_HOST] += fetched_s
-    ops[_CORE] += core_s - fetched_s
-    total_s += core_s
-    waited_s = (layer.core_s(m.core, load.tokens, load.context) - on_die_s) * times
-    ops[_AWAY] += waited_s
-    total_s += waited_s
+    fetch_s = layer.fetch_wait_s(m.core, load.tokens, load.context) * times
+    ops[_HOST] += fetch_s
+    ops[_CORE] += core_s - fetch_s
+    attention_s += core_s
+    away_wait_s = (layer.core_s(m.core, load.tokens, load.context) - own_core_s) * times
+    ops[_AWAY] += away_wait_s
+    attention_s += away_wait_s
     for index in range(len(m.after)):
         product_s = layer.product_s(m.after[index], load.tokens) * times
         ops[int(m.after[index].place)] += product_s
-        total_s += product_s
+        attention_s += product_s
     scatter_s = layer.collective_s(m.scatter, load.tokens) * times
     ops[int(m.after[0].place)] += scatter_s
-    return total_s + scatter_s
+    return attention_s + scatter_s
 
 
 @kernel
@@ -76,28 +76,28 @@ def after_layers_s(
     f8[operators]. The first drafting pass covers all verified positions, later ones one token per
     request. requests, context: requests and context tokens of the busiest rank; total: requests of
     all ranks; hot, wire: load of the hottest die and of the fullest link, divided by the mean."""
-    query_tokens, passes, drafter = p.query_tokens, p.passes, p.drafter
+    query_tokens, draft_passes, drafter = p.query_tokens, p.passes, p.drafter
     mtp_s = 0.0
     head_s = roofline_s(p.head.flop * query_tokens * requests, p.head.weight) + p.head.fixed
     head_s += layer.collective_s(p.logits, query_tokens * requests)
     sampled_tokens = query_tokens * requests
-    for pass_index in range(int(passes)):
+    for pass_index in range(int(draft_passes)):
         positions = query_tokens if pass_index == 0 else 1.0
-        tokens = positions * requests
+        pass_tokens = positions * requests
         input_product, core = (p.mtp, drafter.core) if pass_index == 0 else (p.later, p.later_core)
-        mtp_s += input_product.fixed + input_product.vector * tokens
-        mtp_s += roofline_s(input_product.flop * tokens, input_product.weight)
-        mtp_s += layer.attention_s(drafter, tokens, layer.core_s(core, tokens, context))
+        mtp_s += input_product.fixed + input_product.vector * pass_tokens
+        mtp_s += roofline_s(input_product.flop * pass_tokens, input_product.weight)
+        mtp_s += layer.attention_s(drafter, pass_tokens, layer.core_s(core, pass_tokens, context))
         if p.modules > 0.0:
-            die_tokens = tokens / p.layout.rank_dies
-            load = PassLoad(tokens, context, die_tokens, positions * total, dies, hot, wire)
+            die_tokens = pass_tokens / p.layout.rank_dies
+            load = PassLoad(pass_tokens, context, die_tokens, positions * total, dies, hot, wire)
             mtp_s += layer.moe_s(p, drafter, load)
         else:
-            mtp_s += layer.product_s(p.draft_dense, tokens)
+            mtp_s += layer.product_s(p.draft_dense, pass_tokens)
         head_s += roofline_s(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
         head_s += layer.collective_s(p.logits, p.draft_share * requests)
         sampled_tokens += p.draft_share * requests
-    sampling_s = p.sampling.fixed * (1.0 + passes) + p.sampling.token * sampled_tokens
+    sampling_s = p.sampling.fixed * (1.0 + draft_passes) + p.sampling.token * sampled_tokens
     ops[_MTP] += mtp_s
     ops[_HEAD] += head_s
     ops[_SAMPLING] += sampling_s
@@ -165,18 +165,18 @@ def _add_two_microbatches(
     if p.layout.expert_dies > 0.0:
         return _add_ring(p, m, layers, load, 2.0, ops)
     stage_s = stage_seconds(p, m, load)
-    passes = 2.0 * layers
+    layer_passes = 2.0 * layers
     if p.hides > 0.0:
-        attention_s = add_attention(m, passes, load, ops)
-        attention_s += _add_moe(p, m, passes, load, False, ops)
+        attention_s = add_attention(m, layer_passes, load, ops)
+        attention_s += _add_moe(p, m, layer_passes, load, False, ops)
         # Rounding must not make it negative.
         exposed_s = max(0.0, two_microbatches_s(p, stage_s) * layers - attention_s)
         ops[_DISPATCH] += exposed_s * stage_s.dispatch / (stage_s.dispatch + stage_s.combine)
         ops[_COMBINE] += exposed_s * stage_s.combine / (stage_s.dispatch + stage_s.combine)
         return attention_s + exposed_s
     if stage_s.attention >= stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine:
-        return add_attention(m, passes, load, ops)
-    return _add_moe(p, m, passes, load, True, ops)
+        return add_attention(m, layer_passes, load, ops)
+    return _add_moe(p, m, layer_passes, load, True, ops)
 
 
 @kernel
@@ -216,33 +216,37 @@ def decode_iteration_s(
         return 0.0
     query = p.query_tokens
     groups = layer.pipeline_groups(p, all_requests)
-    group_share = layer.share_in_pass(requests[slow_rank], groups, count)
-    rank_requests = p.concentration * (group_share * requests[slow_rank])
-    rank_context = p.concentration * (group_share * context[slow_rank])
+    pass_share = layer.share_in_pass(requests[slow_rank], groups, count)
+    rank_requests = p.concentration * (pass_share * requests[slow_rank])
+    rank_context = p.concentration * (pass_share * context[slow_rank])
     fullest_requests = layer.share_in_pass(most_requests, groups, count) * most_requests
     group_size = all_requests / groups  # requests of a group
     moe_tokens = query * group_size
-    hot, wire = layer.die_and_link_load(p.layout, moe_tokens, hot_tokens, hot_factor)
+    hot_load, link_load = layer.die_and_link_load(p.layout, moe_tokens, hot_tokens, hot_factor)
     fullest_rank_tokens = query * (p.concentration * fullest_requests)
     load = PassLoad(
         query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, moe_tokens,
-        count * p.layout.rank_dies, hot, wire,
+        count * p.layout.rank_dies, hot_load, link_load,
     )  # fmt: skip
     dense_s = dense_layers_s(p, load, ops)
-    after_s = after_layers_s(p, rank_requests, rank_context, group_size, load.dies, hot, wire, ops)
+    after_s = after_layers_s(
+        p, rank_requests, rank_context, group_size, load.dies, hot_load, link_load, ops
+    )
     moe_layers, domain_count, moe_s = p.moe_layers, p.layout.domains, -1.0
     if p.microbatch > 0.0:
         tokens = 0.5 * moe_tokens / domain_count
-        hot, wire = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
-        half_load = half_pass(load, domain_count, hot, wire)
+        hot_load, link_load = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
+        half_load = half_pass(load, domain_count, hot_load, link_load)
         split_index, split_s = best_split(p, half_load)
         attention_s, moe_layer_s = layer.layer_s(p, p.sequence, load)
         if split_s < attention_s + moe_layer_s or p.microbatch == 1.0:
             moe_s = _add_two_microbatches(p, p.splits[split_index], moe_layers, half_load, ops)
     if moe_s < 0.0 and domain_count > 1.0:
         tokens = moe_tokens / domain_count
-        hot, wire = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
-        ring_load = PassLoad(load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire)
+        hot_load, link_load = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
+        ring_load = PassLoad(
+            load.tokens, load.context, load.busiest, tokens, load.dies, hot_load, link_load
+        )
         moe_s = _add_ring(p, p.sequence, moe_layers, ring_load, 1.0, ops)
     elif moe_s < 0.0:
         moe_s = layers_in_sequence_s(p, moe_layers, load, ops)

@@ -28,9 +28,9 @@ def decode_costs(
     or "auto". Unless cores are split, one microbatch computes while the other is sent."""
     core_splits = [] if colocated else x.core_splits
     shape, query_tokens = x.shape, 1 + drafts
-    in_turn = not core_splits or x.expert_dies > 0
-    splits = [
-        _layer_coefficients(x, query_tokens, *cores, in_turn=in_turn)
+    takes_turns = not core_splits or x.expert_dies > 0
+    split_costs = [
+        _layer_coefficients(x, query_tokens, *cores, in_turn=takes_turns)
         for cores in core_splits or [(WHOLE, WHOLE)]
     ]
     dense_work, head_work = o.dense_ffn(shape, x.formats), o.lm_head(shape)
@@ -38,7 +38,7 @@ def decode_costs(
         sequence=_wait_for_slowest(
             _layer_coefficients(x, query_tokens, WHOLE, WHOLE, in_sequence=True), x
         ),
-        splits=(*splits, *(c.LayerCosts(),) * (c.SPLITS - len(splits))),
+        splits=(*split_costs, *(c.LayerCosts(),) * (c.SPLITS - len(split_costs))),
         dense=x.product(dense_work, 3),
         head=x.product(head_work, 1),
         logits=_logits_collective(x),
@@ -51,7 +51,7 @@ def decode_costs(
         pipeline=_pipeline_costs(x),
         layout=layout_coefficients(x),
         demand=_demand(x, query_tokens, dense_work, head_work),
-        ways=float(len(splits)),
+        ways=float(len(split_costs)),
         hides=float(not core_splits),
         microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch] * x.sends_to_experts,
         query_tokens=float(query_tokens),
@@ -82,11 +82,11 @@ def _add_drafter(costs: c.DecodeCosts, x: Setting, query: int) -> c.DecodeCosts:
         first_operator.launches,
         name=first_operator.name,
     )
-    draft_layer = _attention_coefficients(draft_setting, query, WHOLE)
-    draft_layer = replace(draft_layer, before=(prolog, *draft_layer.before[1:]))
+    draft_costs = _attention_coefficients(draft_setting, query, WHOLE)
+    draft_costs = replace(draft_costs, before=(prolog, *draft_costs.before[1:]))
     join_work, dense_work = o.joining_product(shape, f, x.drafter.joined), o.dense_ffn(shape, f)
     head_work = o.lm_head(shape)
-    drafter_works = [entry.work(shape, f) for entry in o.operators_outside_core("decode")]
+    drafter_works = [operator.work(shape, f) for operator in o.operators_outside_core("decode")]
     drafter_works.append(dense_work)
     further_flops = 2.0 * extra_weights
     demand = replace(
@@ -101,7 +101,7 @@ def _add_drafter(costs: c.DecodeCosts, x: Setting, query: int) -> c.DecodeCosts:
     )
     return replace(
         costs,
-        drafter=_wait_for_slowest(draft_layer, x),
+        drafter=_wait_for_slowest(draft_costs, x),
         later_core=_later_pass_core(draft_setting, x),
         mtp=draft_setting.product(join_work, 1),
         draft_dense=draft_setting.product(dense_work, 3),
@@ -119,8 +119,8 @@ def _without_host_kv(mode: c.LayerCosts) -> c.LayerCosts:
 def _later_pass_core(drafter_setting: Setting, x: Setting) -> c.DecodeCore:
     """Attention core of drafting passes after the first, without selection: they attend to the
     tokens that the first pass selected. drafter_setting: setting of the layer that drafts."""
-    draft_layer = c.LayerCosts(core=_core_coefficients(drafter_setting, 1, WHOLE))
-    return replace(_without_host_kv(_wait_for_slowest(draft_layer, x)).core, select=0.0)
+    draft_costs = c.LayerCosts(core=_core_coefficients(drafter_setting, 1, WHOLE))
+    return replace(_without_host_kv(_wait_for_slowest(draft_costs, x)).core, select=0.0)
 
 
 def _host_costs(x: Setting) -> c.Host:
@@ -270,13 +270,15 @@ def _collective_coefficients(x: Setting, name: str, where: Where, cores: Cores) 
         return c.Collective()
     collectives = x.collectives(name, where)
     moved_bytes = x.exchanged_bytes(name, where) * group.remote
-    starts = sum(sent.layers(x.shape) for sent in collectives)
-    summed_bytes = sum(sent.added(x.model_split) * sent.layers(x.shape) for sent in collectives)
+    start_count = sum(collective.layers(x.shape) for collective in collectives)
+    summed_bytes = sum(
+        collective.added(x.model_split) * collective.layers(x.shape) for collective in collectives
+    )
     added_bytes_per_s = x.machine.vector_bytes_per_s(cores.vector)
     if name == "heads":
         added_bytes_per_s = adding_bytes_per_s(x.machine, x.facts, cores.vector)
-    collective = half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, starts)
-    return replace(collective, token=collective.token + summed_bytes / added_bytes_per_s)
+    coefficients = half_all_reduce(x.machine, x.facts, group).collective(moved_bytes, start_count)
+    return replace(coefficients, token=coefficients.token + summed_bytes / added_bytes_per_s)
 
 
 def _norms_s(x: Setting) -> float:
@@ -357,13 +359,15 @@ def _core_coefficients(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     """Coefficients of the attention core on decode's cores, and of its part on prefill's dies."""
     shape, reach_tokens, cp_dies = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     # A die has the heads of all that split the context, and its share of the tokens.
-    all_heads = x if cp_dies == 1 else replace(x, shape=replace(shape, heads=shape.heads * cp_dies))
-    context_s = all_heads.context_s(query, cores) / cp_dies * shape.mean_keys
+    all_heads_setting = (
+        x if cp_dies == 1 else replace(x, shape=replace(shape, heads=shape.heads * cp_dies))
+    )
+    context_s = all_heads_setting.context_s(query, cores) / cp_dies * shape.mean_keys
     core = c.DecodeCore(
         fixed=x.core_start_s() + x.selecting_s,
         context=context_s,
         reach=reach_tokens / query,
-        index=all_heads.index_s(query, cores) / cp_dies,
+        index=all_heads_setting.index_s(query, cores) / cp_dies,
         select=x.machine.selection_start_s * shape.index_share if shape.is_compressed else 0.0,
         windowed=shape.window_share * x.context_s(query, cores),
         window=shape.window / query,

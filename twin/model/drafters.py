@@ -41,19 +41,20 @@ class Drafter:
             return 0.0
         layer_weights = shape.attention_weights + self.wider_weights + shape.dense_weights
         head_weights = shape.vocabulary * shape.hidden
-        join = self.joined * shape.hidden**2  # of the product that joins hidden states of the model
-        return (layer_weights + join + head_weights) * FORMATS[OWN_FORMAT].weight_bytes
+        # Of the product that joins hidden states of the model.
+        join_weights = self.joined * shape.hidden**2
+        return (layer_weights + join_weights + head_weights) * FORMATS[OWN_FORMAT].weight_bytes
 
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
     """The drafter of a deployment of `model`; ModelError if there is none of its kind for it."""
-    name, drafts = d.decode.drafter, d.decode.mtp_draft_tokens
-    if drafts and d.decode.pp_stages > 1 and d.mode != "prefill_only":
+    name, draft_tokens = d.decode.drafter, d.decode.mtp_draft_tokens
+    if draft_tokens and d.decode.pp_stages > 1 and d.mode != "prefill_only":
         raise ModelError(
             f"deployment.decode.pp_stages = {d.decode.pp_stages}: engines draft nothing over "
             "pipeline stages (vLLM to 0.26, SGLang): set deployment.decode.mtp_draft_tokens = 0"
         )
-    if not drafts or name == "ngram":
+    if not draft_tokens or name == "ngram":
         return Drafter(0)
     if name == "mtp":
         if not model.mtp_layers:
@@ -62,7 +63,7 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
                 "set deployment.decode.mtp_draft_tokens = 0 or take another "
                 "deployment.decode.drafter"
             )
-        return Drafter(drafts, module=True)
+        return Drafter(draft_tokens, module=True)
     drafter_path = f"drafters.{name}"
     model_path = f"{drafter_path}.{d.model}"
     if f"{model_path}.heads" not in facts:
@@ -83,4 +84,4 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
     hidden_states, input_states = (
         facts.count(f"{drafter_path}.{figure}") for figure in ("hidden_states", "inputs")
     )
-    return Drafter(drafts, False, layer_shape, hidden_states, input_states)
+    return Drafter(draft_tokens, False, layer_shape, hidden_states, input_states)

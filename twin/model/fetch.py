@@ -46,14 +46,13 @@ def fetch_figures(
     """Figures of an instance's reads from the memory pool. readers: dies that need a prompt's
     latents; dies: of the instance; kv_bytes: of a token, all layers; layers: that store KV."""
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
-    copied_per_s = copies_bytes_per_s(facts, pool.block_tokens * kv_bytes / pieces, dies)
+    copied_bytes_per_s = copies_bytes_per_s(facts, pool.block_tokens * kv_bytes / pieces, dies)
     lookups_in_flight = facts.si("operators.pool_copy.in_flight") * pool.block_tokens
     if pool.read_plane == "ub":
-        return Fetch(kv_bytes * readers, copied_per_s, 0.0, lookups_in_flight)
+        return Fetch(kv_bytes * readers, copied_bytes_per_s, 0.0, lookups_in_flight)
     reading_nodes = math.ceil(min(readers, dies) / dies_per_node)
-    return Fetch(
-        kv_bytes * reading_nodes, math.inf, kv_bytes * readers / copied_per_s, lookups_in_flight
-    )
+    staged_s_per_token = kv_bytes * readers / copied_bytes_per_s
+    return Fetch(kv_bytes * reading_nodes, math.inf, staged_s_per_token, lookups_in_flight)
 
 
 def fullest_server_share(blocks: float, servers: int) -> float:
@@ -62,20 +61,23 @@ def fullest_server_share(blocks: float, servers: int) -> float:
     1981, Annals of Statistics 9:1123). Within 4 % from 16 blocks on, within 10 % below."""
     if servers < 2 or blocks <= 1.0:
         return 1.0
-    mean = blocks / servers
+    mean_blocks = blocks / servers
     poisson_factor = math.exp(math.lgamma(blocks + 1.0) + blocks - blocks * math.log(blocks))
-    limit_blocks = max(0, int(mean - 10.0 * math.sqrt(mean) - 10.0))
-    expected_blocks, sum_0, sum_1, sum_2, chance_within = float(limit_blocks), 0.0, 0.0, 0.0, 0.0
+    limit_blocks = max(0, int(mean_blocks - 10.0 * math.sqrt(mean_blocks) - 10.0))
+    expected_blocks, chance_within = float(limit_blocks), 0.0
+    chance_sum = block_sum = square_sum = 0.0
     while chance_within < 1.0 - 1e-9:  # that no server has more than `limit_blocks`
-        chance = math.exp(limit_blocks * math.log(mean) - mean - math.lgamma(limit_blocks + 1.0))
-        sum_0, sum_1 = sum_0 + chance, sum_1 + limit_blocks * chance
-        sum_2 += limit_blocks**2 * chance
-        if sum_0 > 0.0 and limit_blocks >= mean:
-            variance = servers * (sum_2 / sum_0 - (sum_1 / sum_0) ** 2)
-            mean_blocks = blocks - servers * sum_1 / sum_0
-            density = math.exp(-0.5 * mean_blocks**2 / variance)
+        chance = math.exp(
+            limit_blocks * math.log(mean_blocks) - mean_blocks - math.lgamma(limit_blocks + 1.0)
+        )
+        chance_sum, block_sum = chance_sum + chance, block_sum + limit_blocks * chance
+        square_sum += limit_blocks**2 * chance
+        if chance_sum > 0.0 and limit_blocks >= mean_blocks:
+            variance = servers * (square_sum / chance_sum - (block_sum / chance_sum) ** 2)
+            missing_blocks = blocks - servers * block_sum / chance_sum
+            density = math.exp(-0.5 * missing_blocks**2 / variance)
             density /= math.sqrt(2.0 * math.pi * variance)
-            chance_within = min(1.0, poisson_factor * sum_0**servers * density)
+            chance_within = min(1.0, poisson_factor * chance_sum**servers * density)
         expected_blocks, limit_blocks = expected_blocks + 1.0 - chance_within, limit_blocks + 1
     return min(1.0, expected_blocks / blocks)
 
@@ -95,9 +97,9 @@ class Servers:
         if cached <= 0.0:
             return 0.0
         price, server_bytes_per_s = self.prices()
-        same_prefix = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
+        same_prefix_prompts = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
         # Prompts of one prefix read the same blocks: the effective size of a weighted sample.
-        different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, same_prefix))
+        different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, same_prefix_prompts))
         all_bytes_per_s = server_bytes_per_s / fullest_server_share(different_blocks, price.peers)
         return read.seconds(cached, price.latency_s, min(price.bytes_per_s, all_bytes_per_s))
 

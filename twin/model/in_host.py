@@ -84,8 +84,8 @@ def host_kv_path(
     latency_s = 0.0
     for node in net.nodes_of(dies):
         node_dies = [die for die in dies if net.node[net.dies[die]] == node]
-        write_rate, read_rate = host_copy_rates(net, node_dies, "ub")
-        in_bytes_per_s = min(in_bytes_per_s, read_rate / len(node_dies))
-        out_bytes_per_s = min(out_bytes_per_s, write_rate / len(node_dies))
+        write_bytes_per_s, read_bytes_per_s = host_copy_rates(net, node_dies, "ub")
+        in_bytes_per_s = min(in_bytes_per_s, read_bytes_per_s / len(node_dies))
+        out_bytes_per_s = min(out_bytes_per_s, write_bytes_per_s / len(node_dies))
         latency_s = max(latency_s, pool_read(net, node_dies, "ub", (node,)).latency_s)
     return HostMemory(part, in_bytes_per_s, out_bytes_per_s, latency_s, block_tokens)

@@ -73,10 +73,12 @@ def die_and_link_load(
     the hottest die's is that much fuller. Links between nodes carry a node's tokens; where they are
     fuller than ports the hottest node decides, unless the hottest die's port takes longer.
     hot_tokens, hot_factor f8[G]: hottest die's load by tokens; [2 G]: then the hottest node's."""
-    point_count, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
+    point_count, hot_load = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
     if layout.ports >= 1.0 or len(hot_factor) == point_count:
-        return hot, hot
-    return hot, max(layout.ports * hot, interpolate(tokens, hot_tokens, hot_factor, point_count))
+        return hot_load, hot_load
+    return hot_load, max(
+        layout.ports * hot_load, interpolate(tokens, hot_tokens, hot_factor, point_count)
+    )
 
 
 @kernel
@@ -155,23 +157,25 @@ def _exchange_round_s(
     layout = p.layout
     receiving_dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
     mean_rows = routed_rows(layout, tokens)
-    rows, wire_rows = mean_rows * load.hot, mean_rows * load.wire
+    hot_rows, link_rows = mean_rows * load.hot, mean_rows * load.wire
     has_shared_dies = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
     shared_dies = layout.shared_dies if has_shared_dies else receiving_dies
     shared_rows = layout.shared_experts * tokens * layout.split / shared_dies
     sent_shared_rows = shared_rows if has_shared_dies else 0.0
-    dispatch_s = exchange_s(p, m.dispatch, busiest, wire_rows, sent_shared_rows)
-    combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_shared_rows)
+    dispatch_s = exchange_s(p, m.dispatch, busiest, link_rows, sent_shared_rows)
+    combine_s = exchange_s(p, m.combine, busiest, link_rows, sent_shared_rows)
     if has_shared_dies or p.shared_early > 0.0:
         shared_compute_s = shared_experts_s(layout, m.experts, shared_rows)
-        used_experts = used_experts_by_class(layout, layout.slots, rows)
-        routed_s = expert_ffn_s(m.experts, used_experts, 0.0, rows)
-        late_s = max(0.0, shared_compute_s - start_s - dispatch_s)
-        experts_s = max(routed_s, shared_compute_s) if has_shared_dies else routed_s + late_s
+        used_experts = used_experts_by_class(layout, layout.slots, hot_rows)
+        routed_s = expert_ffn_s(m.experts, used_experts, 0.0, hot_rows)
+        shared_late_s = max(0.0, shared_compute_s - start_s - dispatch_s)
+        experts_s = max(routed_s, shared_compute_s) if has_shared_dies else routed_s + shared_late_s
     else:
         slots_per_die = layout.slots + layout.shared_experts
-        used_experts = used_experts_by_class(layout, slots_per_die, rows + shared_rows)
-        experts_s = expert_ffn_s(m.experts, used_experts, layout.shared_experts, rows + shared_rows)
+        used_experts = used_experts_by_class(layout, slots_per_die, hot_rows + shared_rows)
+        experts_s = expert_ffn_s(
+            m.experts, used_experts, layout.shared_experts, hot_rows + shared_rows
+        )
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
     if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
         longest_s = max(dispatch_s, experts_s, combine_s)
@@ -259,8 +263,8 @@ def add_host_waits(
 def core_s(w: c.DecodeCore, tokens: float, context: float) -> float:
     """Seconds of decode's attention core for all query `tokens` of a pass, without its launch: the
     longer of the die's own time and that of the dies to which attention is offloaded."""
-    away_s = w.away_start + w.away_token * tokens + w.away_context * context
-    return max(local_core_s(w, tokens, context), away_s)
+    offloaded_s = w.away_start + w.away_token * tokens + w.away_context * context
+    return max(local_core_s(w, tokens, context), offloaded_s)
 
 
 @kernel
@@ -272,18 +276,22 @@ def prompt_pairs(w: c.PromptCore, tokens: float, pairs: float) -> tuple[float, f
     in multi-head form with a mask, or selected ones in latent form, which costs more per pair
     (DeepSeek-V3.2 report, section 2.1). A kernel with `w.least` computes so many keys for every
     token of a prompt longer than `w.least_from`. With `w.every` none is in multi-head form."""
-    reach_tokens, least = w.reach, w.least
-    if least > 0.0:
-        mean_pairs = pairs / tokens if tokens > 0.0 else 0.0
+    reach_tokens, least_keys = w.reach, w.least
+    if least_keys > 0.0:
+        pairs_per_token = pairs / tokens if tokens > 0.0 else 0.0
         # Whole prompts, or a later piece of one: it ends half of itself beyond its mean.
-        mean_length = min(2.0 * mean_pairs - 1.0, mean_pairs + 0.5 * (tokens - 1.0))
-        return (0.0, least * tokens, pairs) if mean_length > w.least_from else (pairs, 0.0, 0.0)
+        prompt_tokens = min(2.0 * pairs_per_token - 1.0, pairs_per_token + 0.5 * (tokens - 1.0))
+        return (
+            (0.0, least_keys * tokens, pairs) if prompt_tokens > w.least_from else (pairs, 0.0, 0.0)
+        )
     if reach_tokens <= 0.0 or 2.0 * pairs <= (reach_tokens + 1.0) * tokens:
         return (0.0, pairs, pairs) if w.every > 0.0 else (pairs, 0.0, 0.0)
-    selected = tokens * (reach_tokens - 0.25 * reach_tokens * reach_tokens * tokens / pairs)
+    selected_pairs = tokens * (reach_tokens - 0.25 * reach_tokens * reach_tokens * tokens / pairs)
     if w.every > 0.0:
-        return 0.0, selected, pairs
-    return (pairs, 0.0, pairs) if w.pair * pairs < w.latent * selected else (0.0, selected, pairs)
+        return 0.0, selected_pairs, pairs
+    if w.pair * pairs < w.latent * selected_pairs:
+        return pairs, 0.0, pairs
+    return 0.0, selected_pairs, pairs
 
 
 @kernel
@@ -376,10 +384,10 @@ def pipeline_extra_s(
     pipeline = p.pipeline
     if pipeline.stages <= 1.0:
         return 0.0
-    longest_s = pipeline.last_moe * moe + pipeline.last_dense * dense + outside
-    longest_s = max(longest_s, pipeline.most_moe * moe + pipeline.most_dense * dense)
+    longest_stage_s = pipeline.last_moe * moe + pipeline.last_dense * dense + outside
+    longest_stage_s = max(longest_stage_s, pipeline.most_moe * moe + pipeline.most_dense * dense)
     hops_s = (pipeline.stages - 1.0) * collective_s(pipeline.hop, tokens)
-    extra_s = max(hops_s, groups * longest_s - (dense + moe + outside + gap))
+    extra_s = max(hops_s, groups * longest_stage_s - (dense + moe + outside + gap))
     ops[_PIPELINE] += extra_s
     return extra_s
 

@@ -63,10 +63,10 @@ def layer_stack_bytes(
 
 def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
     """Bytes of the expert weights on a die in one layer, by its slots and shared experts."""
-    shared_per_die = 0 if layout.shared_dies else s.shared_experts
-    experts_per_die = layout.slots_per_die + shared_per_die
+    shared_experts_per_die = 0 if layout.shared_dies else s.shared_experts
+    experts_per_die = layout.slots_per_die + shared_experts_per_die
     total_bytes = experts_per_die * s.expert_weights * FORMATS[f.expert].weight_bytes
-    return total_bytes + shared_per_die * s.expert_weights * f.shared_more_bytes
+    return total_bytes + shared_experts_per_die * s.expert_weights * f.shared_more_bytes
 
 
 def exchange_buffer_bytes(

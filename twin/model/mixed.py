@@ -44,15 +44,16 @@ def mixed_iteration_s(
         for rank in range(first, first + count):
             has_prompts = has_prompts or chunk[rank] > 0.0
             has_answers = has_answers or requests[rank] > 0
-    prompts_s, prompts = 0.0, 1.0
+    prompt_pass_s, with_prompts = 0.0, 1.0
     if has_prompts and has_answers:
-        prompts = 0.0
-        prompts_s = _pass_s(
+        with_prompts = 0.0
+        prompt_pass_s = _pass_s(
             p, 0.0, 1.0, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
         )
-    return prompts_s + _pass_s(
-        p, 1.0, prompts, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
-    )
+    return prompt_pass_s + _pass_s(
+        p, 1.0, with_prompts, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor,
+        ops,
+    )  # fmt: skip
 
 
 @kernel
@@ -67,13 +68,13 @@ def _pass_s(
     slow_rank, max_requests, all_requests = first, 0, 0
     if answers > 0.0:
         slow_rank, max_requests, all_requests = layer.rank_loads(p, requests, context, first, count)
-    rank_dies, query, mode = p.layout.rank_dies, p.query_tokens, p.sequence
+    rank_dies, query, layer_costs = p.layout.rank_dies, p.query_tokens, p.sequence
     groups, piece_tokens = layer.pipeline_groups(p, all_requests), p.pipeline.piece
     has_moe, pass_size, dies = p.moe_layers > 0.0, all_requests / groups, count * rank_dies
-    most_in_pass = layer.share_in_pass(max_requests, groups, count) * max_requests
+    most_pass_requests = layer.share_in_pass(max_requests, groups, count) * max_requests
     tokens, max_tokens = _pass_tokens(
         p, answers, prompts, requests, chunk, first, count, groups, query * pass_size,
-        query * most_in_pass,
+        query * most_pass_requests,
     )  # fmt: skip
     if tokens <= 0.0:
         return 0.0
@@ -83,7 +84,7 @@ def _pass_s(
     decode_s = attention_s = dense_s = most_rows = most_core_s = 0.0
     if all_requests > 0:
         load = layer.PassLoad(
-            query * rank_requests, rank_context, query * most_in_pass / rank_dies,
+            query * rank_requests, rank_context, query * most_pass_requests / rank_dies,
             query * pass_size, dies, hot, wire,
         )  # fmt: skip
         if has_moe:  # a decode batch is booked in layers with experts, or in all
@@ -107,11 +108,11 @@ def _pass_s(
                 pass_share = answers * layer.share_in_pass(requests[rank], groups, count)
             answer_tokens = query * (pass_share * requests[rank])
             rows = answer_tokens + prompt_piece
-            core_s = layer.local_core_s(mode.core, answer_tokens, pass_share * context[rank])
+            core_s = layer.local_core_s(layer_costs.core, answer_tokens, pass_share * context[rank])
             core_s += layer.prompt_core_s(p.chunk, prompt_piece, piece_share * pairs[rank])
             core_s += p.chunk.edge * prompt_piece
             if rows > most_rows or core_s > most_core_s:  # else one before it has no less of either
-                rank_s = layer.attention_s(mode, rows, core_s)
+                rank_s = layer.attention_s(layer_costs, rows, core_s)
                 if rank_s > attention_s:
                     attention_s, most_rows, most_core_s = rank_s, rows, core_s
                 dense_s = max(dense_s, layer.dense_s(p, rows))
@@ -147,15 +148,15 @@ def _pass_tokens(
     none; decoding, busiest: decode tokens of all ranks, and of the rank with most; requests, chunk:
     requests and prompt tokens by rank, of which ranks first..first + count - 1 count; groups:
     number of groups of requests, one for each pass."""
-    all_tokens, most_tokens, piece_tokens, group_share = decoding, busiest, p.pipeline.piece, 1.0
+    all_tokens, most_tokens, piece_tokens, pass_share = decoding, busiest, p.pipeline.piece, 1.0
     for rank in range(first, first + count):
         prompt_piece = prompts * chunk[rank]
         if 0.0 < piece_tokens < prompt_piece:
             prompt_piece = piece_tokens
         if groups > 1.0:
-            group_share = layer.share_in_pass(requests[rank], groups, count)
+            pass_share = layer.share_in_pass(requests[rank], groups, count)
         all_tokens += prompt_piece
-        rank_tokens = p.query_tokens * (answers * (group_share * requests[rank])) + prompt_piece
+        rank_tokens = p.query_tokens * (answers * (pass_share * requests[rank])) + prompt_piece
         if rank_tokens > most_tokens:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
             most_tokens = rank_tokens
     return all_tokens, most_tokens
@@ -209,18 +210,18 @@ def prompts_by_rank(
         return [(1.0, no_tokens, no_tokens)]
     group = min(group, ranks)
     group_count = -(-ranks // group)
-    idle_share, largest_tokens, largest_pairs = _largest_prompt_loads(
+    promptless_share, largest_tokens, largest_pairs = _largest_prompt_loads(
         tokens / group_count, pairs / tokens, prompt, most * group, group_count, lengths
     )
-    if idle_share == 1.0 or largest_tokens[-1] <= 0.0:  # next to none
+    if promptless_share == 1.0 or largest_tokens[-1] <= 0.0:  # next to none
         return [(1.0, no_tokens, no_tokens)]
-    kinds = [(idle_share, no_tokens, no_tokens)]
-    kind_share = (1.0 - idle_share) / largest_tokens.size
-    busy_means = np.array((tokens, pairs)) / (1.0 - idle_share)  # of iterations with prompts
+    iteration_kinds = [(promptless_share, no_tokens, no_tokens)]
+    kind_share = (1.0 - promptless_share) / largest_tokens.size
+    busy_means = np.array((tokens, pairs)) / (1.0 - promptless_share)  # of iterations with prompts
     fullest_means = np.array((largest_tokens, largest_pairs))
     fullest_means *= np.minimum(1.0, busy_means / fullest_means.mean(axis=1))[:, None]
     other_means = (busy_means - fullest_means.mean(axis=1)) / max(ranks - group, 1)
-    return kinds + [
+    return iteration_kinds + [
         (kind_share, *_loads_by_rank(fullest, other_means, ranks, group))
         for fullest in fullest_means.T
     ]
@@ -254,29 +255,29 @@ def delayed_prompts_by_rank(
     arrival_key, prompt_key = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
     mean_square = math.fsum(fraction * fraction for fraction in lengths) / len(lengths)
     tokens_left, pairs_left = np.zeros(groups), np.zeros(groups)
-    next_arrival = exponential(arrival_key, 0) / rate
-    samples, waits, waiting_sum, arrived = list[tuple[float, float, float, float]](), 0, 0.0, 0
+    next_arrival_iteration = exponential(arrival_key, 0) / rate
+    samples, waited, waiting_prompts, arrived = list[tuple[float, float, float, float]](), 0, 0.0, 0
     passes = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
     for pass_index in range(passes):
-        while next_arrival <= pass_index:
+        while next_arrival_iteration <= pass_index:
             home_group, length_fraction = divmod(uniform(prompt_key, arrived) * groups, 1.0)
             length = lengths[int(length_fraction * len(lengths))]
             tokens_left[int(home_group)] += length * prompt
             pairs_left[int(home_group)] += length * length / mean_square * prompt * pairs / tokens
             arrived += 1
-            next_arrival += exponential(arrival_key, arrived) / rate
+            next_arrival_iteration += exponential(arrival_key, arrived) / rate
         busy_groups = int((tokens_left > 0.0).sum())
-        if 0 < busy_groups < groups and waits < delay:
-            waits += 1
-            waiting_sum += float(tokens_left.sum()) / prompt
+        if 0 < busy_groups < groups and waited < delay:
+            waited += 1
+            waiting_prompts += float(tokens_left.sum()) / prompt
             continue
-        waits = 0
+        waited = 0
         if not busy_groups:
             continue
         released_share = np.minimum(1.0, group_tokens / np.maximum(tokens_left, 1.0))  # by group
         chunk, chunk_pairs = released_share * tokens_left, released_share * pairs_left
         tokens_left, pairs_left = tokens_left - chunk, pairs_left - chunk_pairs
-        waits = delay if tokens_left.any() else 0  # what is left of a release waits no further
+        waited = delay if tokens_left.any() else 0  # what is left of a release waits no further
         fullest = int(np.lexsort((chunk_pairs, chunk))[-1])
         samples.append(
             (float(chunk[fullest]), float(chunk_pairs[fullest]), chunk.sum(), chunk_pairs.sum())
@@ -288,14 +289,14 @@ def delayed_prompts_by_rank(
     scale = expected_sums / sample_rows[:, 2:].sum(axis=0)
     sample_rows *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
     sample_rows[:, 0] = np.minimum(sample_rows[:, 0], group_tokens)
-    kinds = [(1.0 - len(samples) / passes, no_tokens, no_tokens)]
+    iteration_kinds = [(1.0 - len(samples) / passes, no_tokens, no_tokens)]
     for slice_rows in np.array_split(sample_rows, min(SLICES, len(sample_rows))):
         largest_load, total_load = np.split(slice_rows.mean(axis=0), 2)
         other_loads = (total_load - largest_load) / max(groups - 1, 1) / group
-        kinds.append(
+        iteration_kinds.append(
             (len(slice_rows) / passes, *_loads_by_rank(largest_load, other_loads, ranks, group))
         )
-    return kinds, waiting_sum / max(arrived, 1)
+    return iteration_kinds, waiting_prompts / max(arrived, 1)
 
 
 def first_prompt_wait(arriving: float, groups: int, delay: int) -> float:
@@ -321,7 +322,7 @@ def mixed_mean_s(
     tokens and query-key pairs of each rank). Mean seconds by operator are added to ops
     f8[operators]. requests, context: requests and context tokens by rank; hot: load of the
     hottest die by tokens."""
-    mean_s = 0.0
+    mean_iteration_s = 0.0
     rank_lists = requests.tolist(), context.tolist()  # Python reads lists several times as fast
     for kind_share, chunk, pairs in prompts:
         kind_ops = np.zeros_like(ops)
@@ -329,8 +330,8 @@ def mixed_mean_s(
             p, *rank_lists, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, kind_ops
         )  # fmt: skip
         ops += kind_share * kind_ops
-        mean_s += kind_share * iteration_s
-    return mean_s
+        mean_iteration_s += kind_share * iteration_s
+    return mean_iteration_s
 
 
 def _largest_prompt_loads(
@@ -346,16 +347,20 @@ def _largest_prompt_loads(
     tokens = min(tokens, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bin_count, full_pieces, last_bins = _prompt_pieces(prompt, room, lengths)
-    rate, bin_tokens = tokens / prompt, room / bin_count
+    prompt_rate, bin_tokens = tokens / prompt, room / bin_count
     prompt_tokens = bin_tokens * (full_pieces * bin_count + last_bins)
-    own_pairs = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
-    rest_bins = np.where(last_bins < bin_count, last_bins, 0)  # what fills no group by itself
-    rest_pairs = bin_tokens * rest_bins * (full_pieces * room + 0.5 * bin_tokens * rest_bins)
-    rest_pairs /= last_bins.size
+    own_pairs_per_token = (
+        0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
+    )
+    partial_bins = np.where(last_bins < bin_count, last_bins, 0)  # what fills no group by itself
+    partial_pairs = (
+        bin_tokens * partial_bins * (full_pieces * room + 0.5 * bin_tokens * partial_bins)
+    )
+    partial_pairs /= last_bins.size
     chances = np.bincount(last_bins, minlength=bin_count)[:bin_count] / last_bins.size
-    pairs_by_rest = np.bincount(rest_bins, rest_pairs, bin_count).astype(np.float64)
-    sum_chances, sum_pairs = _poisson_sums(rate, chances, pairs_by_rest)
-    chances_below = math.exp(-rate * float(full_pieces.mean())) * np.cumsum(sum_chances)
+    pairs_by_partial = np.bincount(partial_bins, partial_pairs, bin_count).astype(np.float64)
+    chance_of_sum, pairs_of_sum = _poisson_sums(prompt_rate, chances, pairs_by_partial)
+    chances_below = math.exp(-prompt_rate * float(full_pieces.mean())) * np.cumsum(chance_of_sum)
     # Of what comes, before what met is put off.
     room_used = float((1.0 - chances_below).mean()) * room
     chances_below *= min(1.0, (room - tokens) / max(room - room_used, 1e-12 * room))
@@ -365,20 +370,21 @@ def _largest_prompt_loads(
     sum_index = np.searchsorted(largest_chances, quantiles)
     # Several rests of prompts fill one.
     room_pairs = (
-        room * float(rest_pairs.sum()) / max(bin_tokens * float(rest_bins.mean()), bin_tokens)
+        room * float(partial_pairs.sum()) / max(bin_tokens * float(partial_bins.mean()), bin_tokens)
     )
-    top_pairs, is_full = np.append(sum_pairs, room_pairs)[sum_index], sum_index == bin_count
-    filling = full_pieces + (last_bins == bin_count)
-    if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
-        with_piece = np.array([(filling > k).mean() for k in range(pieces)])  # prompts with piece k
-        later_pieces = groups * rate * (with_piece.sum() - np.cumsum(with_piece))  # pieces after it
-        none_beyond = [math.exp(-later_count) for later_count in later_pieces.tolist()]
-        piece = np.searchsorted(none_beyond, quantiles[is_full]).astype(np.float64)
-        farthest_pairs = room * (np.minimum(piece, pieces - 1.0) + 0.5) * room
-        top_pairs[is_full] = np.maximum(top_pairs[is_full], farthest_pairs)
-    top_pairs *= pairs_per_token / own_pairs  # cached tokens too
-    top_tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)
-    return p_idle, top_tokens, top_pairs.reshape(SLICES, POINTS).mean(axis=1)
+    largest_pairs, is_full = np.append(pairs_of_sum, room_pairs)[sum_index], sum_index == bin_count
+    filling_pieces = full_pieces + (last_bins == bin_count)
+    if pieces := int(filling_pieces.max()):  # of those that fill a group: the farthest of all
+        # Share of prompts with piece k, and pieces after it in an iteration.
+        share_with_piece = np.array([(filling_pieces > k).mean() for k in range(pieces)])
+        later_pieces = groups * prompt_rate * (share_with_piece.sum() - np.cumsum(share_with_piece))
+        chance_none_later = [math.exp(-later_count) for later_count in later_pieces.tolist()]
+        farthest_piece = np.searchsorted(chance_none_later, quantiles[is_full]).astype(np.float64)
+        farthest_pairs = room * (np.minimum(farthest_piece, pieces - 1.0) + 0.5) * room
+        largest_pairs[is_full] = np.maximum(largest_pairs[is_full], farthest_pairs)
+    largest_pairs *= pairs_per_token / own_pairs_per_token  # cached tokens too
+    largest_tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)
+    return p_idle, largest_tokens, largest_pairs.reshape(SLICES, POINTS).mean(axis=1)
 
 
 @lazy_entry
@@ -390,17 +396,19 @@ def _poisson_sums(
     size of b bins, 0 for b = 0; values f8[B]: value of a size times its chance."""
     bin_count = chances.size
     jump_sizes = np.flatnonzero(chances)
-    sum_chances, value_sums = np.zeros(bin_count), np.zeros(bin_count)
-    sum_chances[0] = math.exp(-rate)
+    chance_of_sum, value_of_sum = np.zeros(bin_count), np.zeros(bin_count)
+    chance_of_sum[0] = math.exp(-rate)
     for total in range(1, bin_count):  # in bins
         for size in jump_sizes:  # in bins
             if size > total:
                 break
-            sum_chances[total] += rate * size * chances[size] * sum_chances[total - size] / total
-            value_sums[total] += rate * values[size] * sum_chances[total - size]
-        if sum_chances[total] > 0.0:
-            value_sums[total] /= sum_chances[total]
-    return sum_chances, value_sums
+            chance_of_sum[total] += (
+                rate * size * chances[size] * chance_of_sum[total - size] / total
+            )
+            value_of_sum[total] += rate * values[size] * chance_of_sum[total - size]
+        if chance_of_sum[total] > 0.0:
+            value_of_sum[total] /= chance_of_sum[total]
+    return chance_of_sum, value_of_sum
 
 
 @lru_cache(maxsize=512)

@@ -112,7 +112,7 @@ def handed_and_moved_bytes(at: Deployed, kv_bytes: float) -> tuple[float, float]
     an iteration): means over requests, all layers. kv_bytes: KV bytes of a token."""
     decode_pool, shape, kv_format = at.pools.get("decode"), at.shape, at.stored_kv
     away_share = decode_pool.offload.requests if decode_pool and decode_pool.offload else 0.0
-    layers = kv_bytes / shape.kv_bytes_per_token_layer(kv_format)
+    kv_layers = kv_bytes / shape.kv_bytes_per_token_layer(kv_format)
     return (1.0 - away_share) * kv_bytes, away_share * (
-        sum(core_message_bytes(shape, kv_format)) * layers
+        sum(core_message_bytes(shape, kv_format)) * kv_layers
     )

@@ -192,8 +192,8 @@ def received_bytes(pool: Pool, name: str, part: ModelSplit) -> float:
     prefill), receive in the collectives of the parallelism `name`."""
     parallelism = PARALLELISMS[name]
     group_dies = parallelism.size(pool)
-    sends = [sent for sent in parallelism.sends if sent.phase == pool.phase]
-    group_bytes = sum(sent.together(part) * sent.layers(part.whole) for sent in sends)
+    collectives = [sent for sent in parallelism.sends if sent.phase == pool.phase]
+    group_bytes = sum(sent.together(part) * sent.layers(part.whole) for sent in collectives)
     return pool.layer_dies * group_bytes * (group_dies - 1) / group_dies * part.whole.layers
 
 

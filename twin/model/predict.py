@@ -151,20 +151,22 @@ def predict(
     if (prompt_role := costs.prefilling_role) is not None:
         prompts_per_s = costs.tokenised_prompts_per_s(traffic.input_tokens)
         front_requests_per_s = min(front_requests_per_s, prompt_role.pool.instances * prompts_per_s)
-    rates = {"front end": front_requests_per_s}
+    requests_per_s = {"front end": front_requests_per_s}
     prefill = decode = None
     if costs.colocated_role is not None:
         decode, prefill = _predict_colocated(costs, costs.colocated_role, traffic, decode_hot)
-        rates["colocated"] = decode.requests_per_s
+        requests_per_s["colocated"] = decode.requests_per_s
     if costs.prefill_role is not None:
         prefill = _predict_prefill(costs, costs.prefill_role, traffic, prefill_hot)
-        rates["prefill"] = prefill.requests_per_s
+        requests_per_s["prefill"] = prefill.requests_per_s
     if costs.decode_role is not None:
         decode = predict_decode(costs, traffic, decode_hot, *slots_of(costs.decode_role, traffic))
-        rates["decode"] = decode.requests_per_s
-    limit = min(rates, key=lambda name: (rates[name], name))
-    advice = " ".join([_advice(costs, rates, limit, decode), *costs.remarks])
-    return Prediction(decode, prefill, front_requests_per_s, rates[limit], limit, advice, costs)
+        requests_per_s["decode"] = decode.requests_per_s
+    limit = min(requests_per_s, key=lambda name: (requests_per_s[name], name))
+    advice = " ".join([_advice(costs, requests_per_s, limit, decode), *costs.remarks])
+    return Prediction(
+        decode, prefill, front_requests_per_s, requests_per_s[limit], limit, advice, costs
+    )
 
 
 def rank_load(
@@ -183,9 +185,11 @@ def rank_load(
         z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(most_requests, 1.0)))
         rank_context[0] += max(z, 0.0) * math.sqrt(most_requests) * traffic.held.deviation
         return rank_requests, rank_context
-    deviation = math.sqrt(most_requests / 12.0) * traffic.output_tokens
+    context_deviation = math.sqrt(most_requests / 12.0) * traffic.output_tokens
     longest_context = most_requests * (traffic.input_tokens + traffic.output_tokens)
-    rank_context[0] = min(rank_context[0] + max_of_normals(ranks) * deviation, longest_context)
+    rank_context[0] = min(
+        rank_context[0] + max_of_normals(ranks) * context_deviation, longest_context
+    )
     return rank_requests, rank_context
 
 
@@ -207,14 +211,14 @@ def slots_of(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
     Raises ModelError if not one request fits."""
     wanted_slots = role.slots(role.pool.batch_per_npu)
     request_tokens = traffic.input_tokens + traffic.held_mean
-    most_slots, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
-    if most_slots < 1:
-        owner = "a die" if dies == 1 else f"a rank of {dies} dies"
+    kv_slots, rank_dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
+    if kv_slots < 1:
+        owner = "a die" if rank_dies == 1 else f"a rank of {rank_dies} dies"
         raise ModelError(
             f"a request of {request_tokens:,.0f} tokens does not fit: {owner} has KV space for "
             f"{role.kv_tokens_per_rank:,} tokens; shorten requests, use kv = int8 or more NPUs"
         )
-    return (float(most_slots), "KV space") if most_slots < wanted_slots else (wanted_slots, "slots")
+    return (float(kv_slots), "KV space") if kv_slots < wanted_slots else (wanted_slots, "slots")
 
 
 def predict_decode(
@@ -229,9 +233,9 @@ def predict_decode(
         requests, context = _with_fullest_rank(requests, context, most)
     ops = role.operator_sink()
     pass_s = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
-    totals = float(requests.sum()), role.pool.own.requests * float(context.sum())
-    flops = decode_flops(role.decode, *totals)
-    return _decode_figures(costs, role, traffic, pass_s, ops, count, limited, totals, flops)
+    rank_sums = float(requests.sum()), role.pool.own.requests * float(context.sum())
+    flops = decode_flops(role.decode, *rank_sums)
+    return _decode_figures(costs, role, traffic, pass_s, ops, count, limited, rank_sums, flops)
 
 
 def _decode_figures(
@@ -282,8 +286,8 @@ def _predict_prefill(
     cp_dies = role.pool.own.cp_dies
     group_count = role.stage_dies // cp_dies
     kv_tokens = float(role.kv_tokens_per_rank) * (group_count if is_data_parallel else 1)
-    budget = role.prompt_tokens
-    prompts = max(1.0, min(budget / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
+    token_budget = role.prompt_tokens
+    prompts = max(1.0, min(token_budget / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
     fullest_share = 1.0 / role.stage_dies
     if is_data_parallel:  # whole prompts on a die or group: some have one more, or the only one
@@ -299,11 +303,11 @@ def _predict_prefill(
         if costs.servers.pool.layerwise:
             fetch_s = float(layerwise_s(role.prefill, fetch_s, batch_s)) - batch_s
         batch_s += fetch_s
-        hottest_s = costs.servers.hottest_server_s(
+        hottest_server_s = costs.servers.hottest_server_s(
             role.fetch, cached_tokens, prompts, role.pool.instances
         )
-        operators["fetch"] = fetch_s + max(0.0, hottest_s - batch_s)
-        batch_s = max(batch_s, hottest_s)
+        operators["fetch"] = fetch_s + max(0.0, hottest_server_s - batch_s)
+        batch_s = max(batch_s, hottest_server_s)
     return PrefillPrediction(
         batch_s=batch_s,
         batch_tokens=tokens,
@@ -320,21 +324,21 @@ def _predict_colocated(
     """(decode, prefill) of colocated instances in balance: prompts are computed as answers end."""
     pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
     slots, limited_by = slots_of(role, traffic)
-    rank_room, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
+    room_tokens, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
     decode_passes = max(1.0, traffic.output_tokens - 1.0) / costs.tokens_per_iteration
-    group_room = rank_room * min(group, ranks)
-    iterations = decode_passes + mixed.prompt_iterations(fresh, group_room, traffic.prompts)
+    group_room_tokens = room_tokens * min(group, ranks)
+    iterations = decode_passes + mixed.prompt_iterations(fresh, group_room_tokens, traffic.prompts)
     if delay := pool.prompt_delay:  # the longer they wait, the fewer come
         decode_iterations = iterations
         for _ in range(ROUNDS):
             prompt_tokens = slots * ranks / iterations * fresh
-            prompt_load = prompt_tokens, prompt_tokens, fresh, rank_room, ranks, group
-            waits = mixed.delayed_prompts_by_rank(*prompt_load, traffic.prompts, delay)[1]
-            iterations = decode_iterations + waits
+            prompt_load = prompt_tokens, prompt_tokens, fresh, room_tokens, ranks, group
+            wait_iterations = mixed.delayed_prompts_by_rank(*prompt_load, traffic.prompts, delay)[1]
+            iterations = decode_iterations + wait_iterations
     else:
         iterations += _prompt_wait(
-            slots * min(group, ranks), iterations, fresh / group_room, traffic.spread
+            slots * min(group, ranks), iterations, fresh / group_room_tokens, traffic.spread
         )
     # Prompts an iteration, and answers of a rank.
     joining, slots = slots * ranks / iterations, slots * decode_passes / iterations
@@ -342,7 +346,7 @@ def _predict_colocated(
         limited_by = "prompt tokens an iteration may prefill"
     iteration_tokens, pairs = joining * fresh, joining * traffic.fresh_pairs
     requests, context = rank_load(slots, ranks, traffic)
-    prompt_arguments = (iteration_tokens, pairs, fresh, rank_room, ranks, group, traffic.prompts)
+    prompt_arguments = (iteration_tokens, pairs, fresh, room_tokens, ranks, group, traffic.prompts)
     prompts, _ = mixed.delayed_prompts_by_rank(*prompt_arguments, delay)
     operator_s = role.operator_sink()
     iteration_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, operator_s)
@@ -351,10 +355,10 @@ def _predict_colocated(
     iteration_s += costs.servers.read_s(role.fetch, cached_tokens, joining)
     hottest_s = costs.servers.hottest_server_s(role.fetch, cached_tokens, joining, pool.instances)
     iteration_s = max(iteration_s, hottest_s)
-    totals = float(requests.sum()), float(context.sum())
-    flops = mixed.mixed_flops(role.decode, *totals, iteration_tokens, pairs)
+    rank_sums = float(requests.sum()), float(context.sum())
+    flops = mixed.mixed_flops(role.decode, *rank_sums, iteration_tokens, pairs)
     decode = _decode_figures(
-        costs, role, traffic, iteration_s, operator_s, slots, limited_by, totals, flops
+        costs, role, traffic, iteration_s, operator_s, slots, limited_by, rank_sums, flops
     )
     prefill = PrefillPrediction(
         batch_s=iteration_s,
@@ -388,16 +392,18 @@ def _advice(
     pool; limit: name of the pool, or of the front end, that limits."""
     if "prefill" not in rates or "decode" not in rates:
         return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
-    prefill_rate, decode_rate = rates["prefill"], rates["decode"]
-    if rates["front end"] < min(prefill_rate, decode_rate):
+    prefill_requests_per_s, decode_requests_per_s = rates["prefill"], rates["decode"]
+    if rates["front end"] < min(prefill_requests_per_s, decode_requests_per_s):
         if rates["front end"] < costs.front_end_requests_per_s:
             return "The tokenisers limit, one per instance: add instances."
         return "The front end limits: add API servers."
     pools = {pool_role: role.pool for pool_role, role in costs.roles.items()}
     pool_npus = {pool_role: pool.instances * pool.npus for pool_role, pool in pools.items()}
-    if max(prefill_rate, decode_rate) <= LEVEL * min(prefill_rate, decode_rate):
+    if max(prefill_requests_per_s, decode_requests_per_s) <= LEVEL * min(
+        prefill_requests_per_s, decode_requests_per_s
+    ):
         return "Prefill and decode are in balance within 10 %."
-    scarce_pool = "prefill" if prefill_rate < decode_rate else "decode"
+    scarce_pool = "prefill" if prefill_requests_per_s < decode_requests_per_s else "decode"
     if any(pool.lender for pool in pools.values()):
         other_pool = "decode" if scarce_pool == "prefill" else "prefill"
         if scarce_pool == "decode" and decode is not None and decode.limited_by == "KV space":
@@ -410,38 +416,41 @@ def _advice(
             f"With every slot taken the {scarce_pool} pool limits. Cores for it "
             f"(deployment.prefill.core_share) are taken from {other_pool}."
         )
-    npus_per_rate = pool_npus["prefill"] / prefill_rate, pool_npus["decode"] / decode_rate
-    fair_share = 100 * npus_per_rate[0] / (npus_per_rate[0] + npus_per_rate[1])
+    npus_per_rate = (
+        pool_npus["prefill"] / prefill_requests_per_s,
+        pool_npus["decode"] / decode_requests_per_s,
+    )
+    balanced_percent = 100 * npus_per_rate[0] / (npus_per_rate[0] + npus_per_rate[1])
     present_percent = 100 * pool_npus["prefill"] / (pool_npus["prefill"] + pool_npus["decode"])
     return (
-        f"The {scarce_pool} pool limits: in balance {fair_share:.0f} % of the NPUs would prefill, "
-        f"now it is {present_percent:.0f} %."
+        f"The {scarce_pool} pool limits: in balance {balanced_percent:.0f} % of the NPUs would "
+        f"prefill, now it is {present_percent:.0f} %."
     )
 
 
 def capped_clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
     """Share of the rated clock, by role, at which an always full instance stays within the power
     cap; raises HardwareError if even the lowest clock does not."""
-    uses = full_load(full)
+    use_by_role = full_load(full)
     if (guest := full.costs.deployed.guest) is not None:  # both compute on one die: one clock
-        prefill, decode = uses["prefill"], uses["decode"]
-        both = Use(guest.cores, prefill.cube + decode.cube, prefill.hbm + decode.hbm)
-        uses = dict.fromkeys(uses, both)
-    return {role: clock_share(scenario, facts, role, use) for role, use in uses.items()}
+        prefill, decode = use_by_role["prefill"], use_by_role["decode"]
+        shared_use = Use(guest.cores, prefill.cube + decode.cube, prefill.hbm + decode.hbm)
+        use_by_role = dict.fromkeys(use_by_role, shared_use)
+    return {role: clock_share(scenario, facts, role, use) for role, use in use_by_role.items()}
 
 
 def full_load(full: Prediction) -> dict[str, Use]:
     """Busy shares of cores and HBM, by role, of a deployment whose instances are always full."""
-    uses, costs = {}, full.costs
+    use_by_role, costs = {}, full.costs
     if full.decode is not None:
         is_colocated = costs.colocated_role is not None
         use = Use(float(is_colocated), full.decode.cube_utilisation, full.decode.hbm_utilisation)
-        uses["colocated" if is_colocated else "decode"] = use
+        use_by_role["colocated" if is_colocated else "decode"] = use
     if full.prefill is not None and (role := costs.prefill_role) is not None:
         hbm_bytes = prefill_hbm_bytes(role.prefill, full.prefill.batch_tokens)
         hbm_share = hbm_bytes / (full.prefill.batch_s * role.chip.hbm_bytes_per_s * role.dies)
-        uses["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm_share)
-    return uses
+        use_by_role["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm_share)
+    return use_by_role
 
 
 def shares_by_cause(costs: Costs, traffic: Traffic, hot: LoadCurve) -> dict[str, float]:
@@ -459,5 +468,5 @@ def shares_by_cause(costs: Costs, traffic: Traffic, hot: LoadCurve) -> dict[str,
 
     iteration_s = iteration_with(role.decode)
     without_s = {cause: iteration_with(without_cause(role.decode, cause)) for cause in CAUSES}
-    shares = {cause: 1.0 - seconds / iteration_s for cause, seconds in without_s.items()}
-    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+    share_by_cause = {cause: 1.0 - seconds / iteration_s for cause, seconds in without_s.items()}
+    return dict(sorted(share_by_cause.items(), key=lambda item: -item[1]))

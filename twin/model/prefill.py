@@ -127,24 +127,26 @@ def _moe_layers_s(
     passes = layers * (2.0 if is_halved else 1.0)
     batch_share = 0.5 if is_halved else 1.0
     tokens = batch_share * new_tokens
-    busy_tokens = batch_share * die_tokens
-    hot_load, wire_load = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
+    busiest_tokens = batch_share * die_tokens
+    hot_load, link_load = layer.die_and_link_load(p.layout, tokens, hot_tokens, hot_factor)
     compute_passes = passes / p.compute_share if is_halved else passes
-    before_s = _add_attention(p, compute_passes, tokens, busy_tokens, batch_share * die_pairs, ops)
-    gate_s = layer.collective_s(p.gate, busy_tokens) * compute_passes
+    before_s = _add_attention(
+        p, compute_passes, tokens, busiest_tokens, batch_share * die_pairs, ops
+    )
+    gate_s = layer.collective_s(p.gate, busiest_tokens) * compute_passes
     experts_s = _experts_s(p, tokens, hot_load) * compute_passes
     before_s += gate_s
     mean_rows = layer.routed_rows(p.layout, tokens)
-    rows, wire_rows = mean_rows * hot_load, mean_rows * wire_load
-    dispatch_s = _transfer_s(p.dispatch, busy_tokens, rows, wire_rows) * passes
-    combine_s = _transfer_s(p.combine, busy_tokens, rows, wire_rows) * passes
+    hot_rows, link_rows = mean_rows * hot_load, mean_rows * link_load
+    dispatch_s = _transfer_s(p.dispatch, busiest_tokens, hot_rows, link_rows) * passes
+    combine_s = _transfer_s(p.combine, busiest_tokens, hot_rows, link_rows) * passes
     computing_s = before_s + experts_s
     ops[_GATE] += gate_s
     ops[_EXPERTS] += experts_s
     exposed_s = dispatch_s + combine_s
     if is_halved:
         layer_s = _overlapped_layer_s(p, before_s / passes, dispatch_s / passes, experts_s / passes,
-                              combine_s / passes, busy_tokens, rows)  # fmt: skip
+                              combine_s / passes, busiest_tokens, hot_rows)  # fmt: skip
         exposed_s = max(0.0, layer_s * layers - computing_s)  # rounding must not make it negative
     ops[_DISPATCH] += exposed_s * dispatch_s / (dispatch_s + combine_s)
     ops[_COMBINE] += exposed_s * combine_s / (dispatch_s + combine_s)

@@ -39,7 +39,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
     gate, dispatch, experts, combine = _moe_coefficients(x)
     dense_weight_s, token_flop_s, token_io_s, token_vector_s = x.work_s(o.dense_ffn(s, f))
     moe_layers = s.moe_layers + x.drafter.module
-    passes = moe_layers * (2 if microbatch else 1)
+    moe_passes = moe_layers * (2 if microbatch else 1)
     return c.PrefillCosts(
         before=(
             c.Product(
@@ -84,8 +84,8 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
         head=lm_head.weight_bytes / machine.stream_bytes_per_s(fmt=lm_head.format) + 2 * x.gap_s,
         launch=machine.graph_launch_s
         + machine.prompt_gap_s
-        + passes * x.traffic(own_streams=False).host_s,
-        kernels=x.launch_host_s(x.prefill_kernels, passes, passes + s.dense_layers),
+        + moe_passes * x.traffic(own_streams=False).host_s,
+        kernels=x.launch_host_s(x.prefill_kernels, moe_passes, moe_passes + s.dense_layers),
         captured=machine.captured_prompts / x.head_dies,
         moe_layers=float(moe_layers),
         dense_layers=float(s.dense_layers),
@@ -98,11 +98,11 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.PrefillCosts:
 
 def _core_coefficients(x: Setting) -> c.PrefillCore:
     """Coefficients of prefill's attention core, including the FLOPs of a drafter's own layer."""
-    up_s = x.many_rows_s(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
+    up_projection_s = x.many_rows_s(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
     core = c.PrefillCore(
         fixed=x.gap_s + x.selecting_s,
         **prompt_core_coefficients(x, x.layer_ratio * (x.shape.layers + x.drafter.module)),
-        hit=0.0 if uses_sparse_kernel(x) else up_s / x.layout.dies,
+        hit=0.0 if uses_sparse_kernel(x) else up_projection_s / x.layout.dies,
     )
     if x.drafter_setting is None:
         return core
@@ -125,13 +125,13 @@ def _draft_works(x: Setting, draft_setting: Setting) -> list[o.Work]:
 
 def _drafter_product(x: Setting) -> c.Product:
     """Coefficients of a drafter's own layer without its core, per token of a die; 0: no layer."""
-    if (drafter_model := x.drafter_setting) is None:
+    if (drafter_setting := x.drafter_setting) is None:
         return c.Product()
-    works = _draft_works(x, drafter_model)
+    works = _draft_works(x, drafter_setting)
     return c.Product(
-        fixed=11 * drafter_model.product_start_s,
-        weight=sum(drafter_model.work_s(work)[0] for work in works),
-        flop=sum(drafter_model.many_rows_s(work) for work in works),
+        fixed=11 * drafter_setting.product_start_s,
+        weight=sum(drafter_setting.work_s(work)[0] for work in works),
+        flop=sum(drafter_setting.many_rows_s(work) for work in works),
     )
 
 
@@ -188,11 +188,11 @@ def _tensor_parallel_attention(x: Setting) -> _Attention:
     sum_s = sum_bytes * (group.remote / group.rate_bytes_per_s)
     sum_s += sum_bytes / x.machine.vector_bytes_per_s()
     start_s = group.latency_s + x.gap_s
-    share_of_group = x.split_dies / group.peers
+    weight_share = x.split_dies / group.peers
     return _Attention(
         float(group.peers),
-        share_of_group,
-        share_of_group,
+        weight_share,
+        weight_share,
         c.Collective(start_s, _wire_bytes(x) * shape.hidden * s_per_byte),
         c.Collective(start_s, sum_s),
     )  # fmt: skip
@@ -244,7 +244,7 @@ def _demand(x: Setting, moe_layers: int, attention: _Attention) -> c.PrefillDema
     ]
     works = [work for work, _ in attention_works]
     up_work, more_dies = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die
-    expert, dense_work = o.expert(s, f), o.dense_ffn(s, f)
+    expert_work, dense_work = o.expert(s, f), o.dense_ffn(s, f)
     token_experts = (s.top_k + s.shared_experts) * x.layout.split
     layer_count = moe_layers + s.dense_layers
     moved_bytes = sum(entry.io_bytes_per_token + entry.vector_bytes_per_token for entry in works)
@@ -255,17 +255,19 @@ def _demand(x: Setting, moe_layers: int, attention: _Attention) -> c.PrefillDema
     demand = c.PrefillDemand(
         weight_bytes=dense_work.weight_bytes * s.dense_layers
         + layer_count * sum(work.weight_bytes * share for work, share in attention_works),
-        expert_bytes=expert.weight_bytes * moe_layers,
+        expert_bytes=expert_work.weight_bytes * moe_layers,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
         token_bytes=dies_of_split * moved_bytes * layer_count
-        + token_experts * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
+        + token_experts
+        * (expert_work.io_bytes_per_token + expert_work.vector_bytes_per_token)
+        * moe_layers,
         token_flops=dies_of_split * (flops + state_flops) * layer_count
-        + token_experts * expert.flops_per_token * moe_layers
+        + token_experts * expert_work.flops_per_token * moe_layers
         + dies_of_split * dense_work.flops_per_token * s.dense_layers,
     )
-    if (drafter_model := x.drafter_setting) is None:
+    if (drafter_setting := x.drafter_setting) is None:
         return demand
-    works = _draft_works(x, drafter_model)
+    works = _draft_works(x, drafter_setting)
     return replace(
         demand,
         weight_bytes=demand.weight_bytes + sum(work.weight_bytes for work in works),

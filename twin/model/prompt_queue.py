@@ -108,12 +108,14 @@ def batch_seconds(
     if q.form == LINE:
         more_pairs = most_pairs - most * q.token_pairs
         return q.base_s + (q.most_s * most + q.each_s * (tokens - most) + q.pair_s * more_pairs)
-    point = 1
-    while point < q.table_tokens.size - 1 and q.table_tokens[point] < tokens:
-        point += 1
-    low_tokens, high_tokens = q.table_tokens[point - 1], q.table_tokens[point]
-    position = max((tokens - low_tokens) / (high_tokens - low_tokens), 0.0)
-    table_s = q.table_s[point - 1] + position * (q.table_s[point] - q.table_s[point - 1])
+    table_point = 1
+    while table_point < q.table_tokens.size - 1 and q.table_tokens[table_point] < tokens:
+        table_point += 1
+    low_tokens, high_tokens = q.table_tokens[table_point - 1], q.table_tokens[table_point]
+    fraction = max((tokens - low_tokens) / (high_tokens - low_tokens), 0.0)
+    table_s = q.table_s[table_point - 1] + fraction * (
+        q.table_s[table_point] - q.table_s[table_point - 1]
+    )
     return float(table_s + q.pair_s * (pairs - tokens * q.token_pairs))
 
 
@@ -124,24 +126,24 @@ def piece_tokens(
     """Tokens with which a prompt joins a batch that has `batch_tokens` tokens; 0: it does not join.
     tokens_left: tokens of the prompt still to compute; earlier: tokens before these; load:
     attention seconds in the batch so far on the die that would compute the piece."""
-    batch_room, piece = q.budget - batch_tokens, tokens_left
+    room_tokens, wanted_tokens = q.budget - batch_tokens, tokens_left
     if q.chunk > 0.0:
         next_tokens = next_piece(q.chunk, q.evening, q.line_token_s, q.line_pair_s, earlier)
-        piece = min(tokens_left, next_tokens)
+        wanted_tokens = min(tokens_left, next_tokens)
     elif q.share_s == math.inf:  # whole prompts; the first one whatever its length
-        return tokens_left if tokens_left <= batch_room or batch_tokens == 0.0 else 0.0
+        return tokens_left if tokens_left <= room_tokens or batch_tokens == 0.0 else 0.0
     if q.share_s == math.inf:
-        return min(piece, batch_room)
-    die_left_s = q.share_s - load
-    if die_left_s <= 0.0:
+        return min(wanted_tokens, room_tokens)
+    die_room_s = q.share_s - load
+    if die_room_s <= 0.0:
         return 0.0
     first_token_s = q.attention_token_s + earlier * q.attention_pair_s  # of the piece's first token
     if q.attention_pair_s > 0.0:
-        root_of = first_token_s * first_token_s + 2.0 * q.attention_pair_s * die_left_s
-        fitting_tokens = (math.sqrt(root_of) - first_token_s) / q.attention_pair_s
+        discriminant = first_token_s * first_token_s + 2.0 * q.attention_pair_s * die_room_s
+        fitting_tokens = (math.sqrt(discriminant) - first_token_s) / q.attention_pair_s
     else:
-        fitting_tokens = die_left_s / q.attention_token_s
-    return min(piece, batch_room, max(fitting_tokens, 1.0))
+        fitting_tokens = die_room_s / q.attention_token_s
+    return min(wanted_tokens, room_tokens, max(fitting_tokens, 1.0))
 
 
 @kernel
@@ -165,24 +167,24 @@ def start_batch(q: PromptQueue, p: int, at_s: float) -> None:
     ends. Prompts that it does not complete keep their places in the queue."""
     for die in range(q.die_load.size):
         q.die_load[die] = q.die_tokens[die] = q.die_pairs[die] = 0.0
-    tokens, pairs, cached_tokens = 0.0, 0.0, 0.0
+    batch_tokens, batch_pairs, cached_tokens = 0.0, 0.0, 0.0
     most_attention_s, most_tokens, most_pairs = 0.0, 0.0, 0.0  # of the die with most attention
-    completed, previous_unfinished, prompt = NONE, NONE, q.head[p]
-    while prompt != NONE and tokens < q.budget:
+    last_completed, unfinished_before, prompt = NONE, NONE, q.head[p]
+    while prompt != NONE and batch_tokens < q.budget:
         next_prompt, tokens_left = q.following[prompt], q.left[prompt]
         tokens_before = q.cached[prompt] + q.fresh[prompt] - tokens_left
         die = q.die[prompt] if q.is_dealt else emptiest_die(q)
-        piece = piece_tokens(q, tokens_left, tokens_before, tokens, q.die_load[die])
-        if piece <= 0.0 and not q.is_dealt:
+        taken_tokens = piece_tokens(q, tokens_left, tokens_before, batch_tokens, q.die_load[die])
+        if taken_tokens <= 0.0 and not q.is_dealt:
             break
-        if piece > 0.0:  # else others may be on dies that have room
+        if taken_tokens > 0.0:  # else others may be on dies that have room
             if tokens_left == q.fresh[prompt]:
                 cached_tokens += q.cached[prompt]
-            piece_pairs = piece * (tokens_before + 0.5 * (piece + 1.0))
-            tokens += piece
-            pairs += piece_pairs
-            q.die_tokens[die] += piece
-            q.die_pairs[die] += piece_pairs
+            taken_pairs = taken_tokens * (tokens_before + 0.5 * (taken_tokens + 1.0))
+            batch_tokens += taken_tokens
+            batch_pairs += taken_pairs
+            q.die_tokens[die] += taken_tokens
+            q.die_pairs[die] += taken_pairs
             die_tokens, die_pairs = q.die_tokens[die], q.die_pairs[die]
             die_attention_s = q.attention_token_s * die_tokens + q.attention_pair_s * die_pairs
             q.die_load[die] = die_tokens if q.share_s == math.inf else die_attention_s
@@ -192,29 +194,32 @@ def start_batch(q: PromptQueue, p: int, at_s: float) -> None:
                 is_busiest = die_tokens > most_tokens or has_more_pairs
             if is_busiest:
                 most_attention_s, most_tokens, most_pairs = die_attention_s, die_tokens, die_pairs
-            q.left[prompt] = tokens_left - piece
+            q.left[prompt] = tokens_left - taken_tokens
         if q.left[prompt] > 0.0:
-            previous_unfinished = prompt
+            unfinished_before = prompt
         else:
-            if previous_unfinished == NONE:
+            if unfinished_before == NONE:
                 q.head[p] = next_prompt
             else:
-                q.following[previous_unfinished] = next_prompt
+                q.following[unfinished_before] = next_prompt
             if q.tail[p] == prompt:
-                q.tail[p] = previous_unfinished
-            q.following[prompt] = completed
-            completed = prompt
+                q.tail[p] = unfinished_before
+            q.following[prompt] = last_completed
+            last_completed = prompt
         prompt = next_prompt
-    q.waiting_tokens[p] -= tokens
-    batch_s = batch_seconds(q, tokens, pairs, most_tokens, most_pairs) + cached_tokens * q.read_s
+    q.waiting_tokens[p] -= batch_tokens
+    batch_s = (
+        batch_seconds(q, batch_tokens, batch_pairs, most_tokens, most_pairs)
+        + cached_tokens * q.read_s
+    )
     ended_prompt = q.ended[p]
     while ended_prompt != NONE and at_s == q.free_s[p]:
         q.next_s[ended_prompt] = batch_s
         ended_prompt = q.following[ended_prompt]
-    q.free_s[p], q.ended[p] = at_s + batch_s, completed
-    while completed != NONE:
-        q.waited_s[completed] = q.free_s[p] - q.arrival_s[completed]
-        completed = q.following[completed]
+    q.free_s[p], q.ended[p] = at_s + batch_s, last_completed
+    while last_completed != NONE:
+        q.waited_s[last_completed] = q.free_s[p] - q.arrival_s[last_completed]
+        last_completed = q.following[last_completed]
 
 
 @kernel
@@ -230,40 +235,40 @@ def choose_instance(q: PromptQueue, i: int, now_s: float) -> int:
     first (equal ones in turn), among the instances of one router."""
     router_instances = q.free_s.size // q.routers
     router_turn = i if q.report_s == 0.0 else int(now_s / q.report_s)
-    first_instance, turn_there = router_turn % q.routers * router_instances, i // q.routers
-    instance, least_s = 0, math.inf
+    first_instance, turn_in_router = router_turn % q.routers * router_instances, i // q.routers
+    best_instance, least_wait_s = 0, math.inf
     for offset in range(router_instances):
-        p = first_instance + (turn_there + offset) % router_instances
-        start_batches(q, p, now_s)
+        instance_index = first_instance + (turn_in_router + offset) % router_instances
+        start_batches(q, instance_index, now_s)
         if q.in_turn or router_instances == 1:
-            return p
-        ahead_s = max(q.free_s[p] - now_s, 0.0)
-        if q.waiting_tokens[p] != 0.0:
-            ahead_s += q.waiting_tokens[p] * q.token_s
-            ahead_s += q.waiting_tokens[p] // q.budget * q.full_s
-        if ahead_s < least_s:
-            instance, least_s = p, ahead_s
-    return instance
+            return instance_index
+        wait_s = max(q.free_s[instance_index] - now_s, 0.0)
+        if q.waiting_tokens[instance_index] != 0.0:
+            wait_s += q.waiting_tokens[instance_index] * q.token_s
+            wait_s += q.waiting_tokens[instance_index] // q.budget * q.full_s
+        if wait_s < least_wait_s:
+            best_instance, least_wait_s = instance_index, wait_s
+    return best_instance
 
 
 @kernel
 def follow_queue(q: PromptQueue) -> None:
     """Follow all prompts of the queue: sets its columns `waited_s` and `next_s`."""
-    for i in range(q.arrival_s.size):
-        now_s = q.arrival_s[i]
-        p = choose_instance(q, i, now_s)
-        if q.head[p] == NONE:
-            q.head[p] = i
+    for prompt in range(q.arrival_s.size):
+        now_s = q.arrival_s[prompt]
+        instance = choose_instance(q, prompt, now_s)
+        if q.head[instance] == NONE:
+            q.head[instance] = prompt
         else:
-            q.following[q.tail[p]] = i
-        q.tail[p] = i
-        q.waiting_tokens[p] += q.left[i]
-        if q.free_s[p] <= now_s and q.idle_s > 0.0:  # it ends an iteration first
-            q.free_s[p] += -((q.free_s[p] - now_s) // q.idle_s) * q.idle_s
-        elif q.free_s[p] <= now_s:
-            start_batch(q, p, now_s)
-    for p in range(q.free_s.size):
-        start_batches(q, p, math.inf)
+            q.following[q.tail[instance]] = prompt
+        q.tail[instance] = prompt
+        q.waiting_tokens[instance] += q.left[prompt]
+        if q.free_s[instance] <= now_s and q.idle_s > 0.0:  # it ends an iteration first
+            q.free_s[instance] += -((q.free_s[instance] - now_s) // q.idle_s) * q.idle_s
+        elif q.free_s[instance] <= now_s:
+            start_batch(q, instance, now_s)
+    for instance in range(q.free_s.size):
+        start_batches(q, instance, math.inf)
 
 
 @lazy_entry

@@ -46,12 +46,12 @@ def mixed_core_coefficients(x: Setting) -> dict[str, float]:
     PromptCore, per token and pair of its rank. The dies of a rank split the heads. With FlashComm
     some engines (`sparse_split`) split a prompt's tokens instead, if the model has an indexer and
     no compressed keys: then no token is scored twice. [vLLM-Ascend, enable_dsa_cp]"""
-    dies, shape, has_option = x.pool.layer_dies, x.shape, x.optimisations.flash_comm
+    dies, shape, has_flash_comm = x.pool.layer_dies, x.shape, x.optimisations.flash_comm
     is_sparse = shape.index_top_k > 0 and not shape.is_compressed
-    if dies == 1 or not (is_sparse and has_option and x.machine.sparse_split > 0.0):
+    if dies == 1 or not (is_sparse and has_flash_comm and x.machine.sparse_split > 0.0):
         return prompt_core_coefficients(x, shape.layers)
-    all_heads = replace(x, shape=replace(shape, heads=shape.heads * dies))
-    coefficients = prompt_core_coefficients(all_heads, shape.layers)
+    all_heads_setting = replace(x, shape=replace(shape, heads=shape.heads * dies))
+    coefficients = prompt_core_coefficients(all_heads_setting, shape.layers)
     return {
         field: value if field in LENGTHS else value / dies for field, value in coefficients.items()
     }
@@ -87,8 +87,8 @@ def _token_s(x: Setting) -> float:
     anew for each query token, on every die that has some of the heads."""
     shape, m = x.shape, x.machine
     if shape.index_top_k:
-        is_one_by_one = uses_sparse_kernel(x) and x.independent_cores > 0.0
-        return m.sparse_token_s * x.prompt_copies / x.independent_cores if is_one_by_one else 0.0
+        has_own_core = uses_sparse_kernel(x) and x.independent_cores > 0.0
+        return m.sparse_token_s * x.prompt_copies / x.independent_cores if has_own_core else 0.0
     edge_s = _attention_efficiency(x).edge * pair_s(x)
     if not shape.linear_layers:
         return edge_s
@@ -108,5 +108,5 @@ def _score_s(x: Setting) -> float:
     """Seconds of the indexer on a die per query-key pair; 0: the model has no indexer."""
     if not x.shape.index_top_k:
         return 0.0
-    score_s = o.SCORE_BYTES / x.machine.vector_bytes_per_s()
-    return x.prompt_copies * (x.shape.index_flops / _flops_per_s(x) + score_s)
+    score_io_s = o.SCORE_BYTES / x.machine.vector_bytes_per_s()
+    return x.prompt_copies * (x.shape.index_flops / _flops_per_s(x) + score_io_s)

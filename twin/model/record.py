@@ -70,16 +70,16 @@ def parts(kind: type[R], count: int) -> tuple[R, ...]:
 
 def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]:
     """Yield (declaration, value) of a record's numbers in storage order; prefix: of their names."""
-    for member in _fields(type(whole)):  # type: ignore[arg-type]
-        value = getattr(whole, member.name)
-        name = prefix + member.name
-        if isinstance(value, tuple):
-            for index, inner in enumerate(value):
-                yield from walk(inner, f"{name}[{index}].")
-        elif isinstance(value, Record):
-            yield from walk(value, f"{name}.")
+    for declared in _fields(type(whole)):  # type: ignore[arg-type]
+        field_value = getattr(whole, declared.name)
+        dotted_name = prefix + declared.name
+        if isinstance(field_value, tuple):
+            for index, inner_record in enumerate(field_value):
+                yield from walk(inner_record, f"{dotted_name}[{index}].")
+        elif isinstance(field_value, Record):
+            yield from walk(field_value, f"{dotted_name}.")
         else:
-            yield replace(_declaration(member), name=name), value
+            yield replace(_declaration(declared), name=dotted_name), field_value
 
 
 def _declaration(declared: Field[Any]) -> Coefficient:
@@ -93,12 +93,12 @@ def map_numbers(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
 
     def mapped_value(declared: Field[Any]) -> Any:
         """New value of a field: the number replaced, or each number of its records."""
-        value = getattr(whole, declared.name)
-        if isinstance(value, tuple):
-            return tuple(map_numbers(inner, value_of) for inner in value)
-        if isinstance(value, Record):
-            return map_numbers(value, value_of)
-        return value_of(_declaration(declared), value)
+        field_value = getattr(whole, declared.name)
+        if isinstance(field_value, tuple):
+            return tuple(map_numbers(inner, value_of) for inner in field_value)
+        if isinstance(field_value, Record):
+            return map_numbers(field_value, value_of)
+        return value_of(_declaration(declared), field_value)
 
     return type(whole)(*map(mapped_value, _fields(type(whole))))  # type: ignore[arg-type]
 
@@ -134,13 +134,13 @@ def numbers(whole: Record) -> NDArray[np.float64]:
 
 def _values(whole: Record) -> Iterator[float]:
     """Yield all numbers of a record in storage order; faster than `walk`."""
-    for member in _fields(type(whole)):  # type: ignore[arg-type]
-        value = getattr(whole, member.name)
-        if isinstance(value, tuple | Record):
-            for inner in value if isinstance(value, tuple) else (value,):
-                yield from _values(inner)
+    for declared in _fields(type(whole)):  # type: ignore[arg-type]
+        field_value = getattr(whole, declared.name)
+        if isinstance(field_value, tuple | Record):
+            for inner_record in field_value if isinstance(field_value, tuple) else (field_value,):
+                yield from _values(inner_record)
         else:
-            yield value
+            yield field_value
 
 
 @cache
@@ -164,12 +164,12 @@ def row_of(whole: Record) -> Any:
 def dtype_of(kind: Any) -> np.dtype[Any]:
     """The numpy type that holds the numbers of records of a kind, by the same names."""
     columns: list[tuple[Any, ...]] = []
-    for member in fields(kind):
-        value: Any = member.default
-        records = value if isinstance(value, tuple) else (value,)
+    for declared in fields(kind):
+        default: Any = declared.default
+        records = default if isinstance(default, tuple) else (default,)
         record_type: Any = type(records[0])
         column_type = dtype_of(record_type) if issubclass(record_type, Record) else np.float64
-        row_count = [(len(value),)] if isinstance(value, tuple) else []
-        columns.append((member.name, column_type, *row_count))
+        column_shape = [(len(default),)] if isinstance(default, tuple) else []
+        columns.append((declared.name, column_type, *column_shape))
     # As scalars of this type plain Python reads fields as attributes, as compiled code does.
     return np.dtype((np.record, np.dtype(columns, align=True)))

@@ -155,11 +155,11 @@ class Machine:
         """Efficiency of matrix products with weights in number format `fmt`: as measured, otherwise
         the family's. operator: "gemm"; for experts "grouped" (decode) or "contiguous" (prefill)."""
         computed_format = product_format(fmt)
-        contiguous = self.reaches.get(f"contiguous.{computed_format}")
-        if operator == "contiguous" and contiguous:
+        measured = self.reaches.get(f"contiguous.{computed_format}")
+        if operator == "contiguous" and measured:
             # The host's part of a start is that of a pass that is launched kernel by kernel.
-            start_s = contiguous.start_s or self.product_efficiency(fmt, "grouped").start_s
-            return replace(contiguous, start_s=start_s)
+            start_s = measured.start_s or self.product_efficiency(fmt, "grouped").start_s
+            return replace(measured, start_s=start_s)
         kernel_gap_s = self.fitted["kernel_gap"]
         format_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computed_format, 0.0)
         return self.measured_efficiency(operator, fmt) or Efficiency(
@@ -265,23 +265,23 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     a chip has facts of each library up to some months. The first facts of a month not before the
     stack's are used, and the latest (LATEST) if the stack names no month. A stack with a base has
     the base's libraries, except for what `of_chip` names (chip.operator): that is the chip's."""
-    entries = facts.group(f"stacks.{stack}")
-    if "kernels" not in entries:
-        if "base" not in entries:
+    stack_entries = facts.group(f"stacks.{stack}")
+    if "kernels" not in stack_entries:
+        if "base" not in stack_entries:
             return {}
-        base_facts = kernel_facts(facts, str(entries["base"].value), chip)
-        of_chip = tuple(entries["of_chip"].value) if "of_chip" in entries else ()
+        base_facts = kernel_facts(facts, str(stack_entries["base"].value), chip)
+        chip_paths = tuple(stack_entries["of_chip"].value) if "of_chip" in stack_entries else ()
         return {
             name: fact for name, fact in base_facts.items()
-            if not name.removeprefix("chips.").replace(".operators", "", 1).startswith(of_chip)
+            if not name.removeprefix("chips.").replace(".operators", "", 1).startswith(chip_paths)
         }  # fmt: skip
-    month = str(entries["month"].value) if "month" in entries else LATEST
+    release_month = str(stack_entries["month"].value) if "month" in stack_entries else LATEST
     kernel_table: dict[str, Fact] = {}
     measured_chip = chip_of_tables(facts, chip)
-    for library in entries["kernels"].value:
+    for library in stack_entries["kernels"].value:
         library_path = f"chips.{measured_chip}.kernels.{library}"
         for library_month in [
-            released for released in facts.names(library_path) if released >= month
+            released for released in facts.names(library_path) if released >= release_month
         ][:1]:
             kernel_table |= facts.group(f"{library_path}.{library_month}")
     return {f"chips.{measured_chip}.operators.{name}": fact for name, fact in kernel_table.items()}
@@ -294,8 +294,10 @@ def facts_of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     if stack == PLAIN:
         return facts
     if not facts.group(f"stacks.{stack}"):
-        names = ", ".join([PLAIN, *facts.names("stacks")])
-        raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {names}")
+        known_stacks = ", ".join([PLAIN, *facts.names("stacks")])
+        raise ModelError(
+            f"deployment.stack = {stack!r} is not in data/stacks.toml: take {known_stacks}"
+        )
     own_facts, family = stack_facts(facts, stack), family_of(facts, chip)
     other_families = {path.split(".")[1] for path in own_facts if path.startswith("operators.")}
     other_families |= {facts.word(f"stacks.{stack}.family", family)}
@@ -399,9 +401,11 @@ def _eager_layer_s(facts: Facts, chip: Chip, prefix: str, share: float) -> dict[
         return {}
     attention_s = facts.si(f"{measured_path}.mla.host")
     part_names = facts.names(f"{prefix}.eager_layer")
-    layer_s = {name: attention_s * facts.si(f"{prefix}.eager_layer.{name}") for name in part_names}
-    layer_s["moe"] = facts.si(f"{measured_path}.moe.host")
-    return {name: share * part_s for name, part_s in layer_s.items()}
+    part_host_s = {
+        name: attention_s * facts.si(f"{prefix}.eager_layer.{name}") for name in part_names
+    }
+    part_host_s["moe"] = facts.si(f"{measured_path}.moe.host")
+    return {name: share * part_s for name, part_s in part_host_s.items()}
 
 
 @kernel

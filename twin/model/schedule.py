@@ -113,23 +113,24 @@ def pipeline(before: float, sent: float, experts: float, answered: float) -> Pip
     their four stages: before dispatch, dispatch (sent), experts, combine (answered). Cores compute
     attention and gate of both, then experts of both; the wire carries dispatch and combine of each
     in between. Every exchange waits for the hottest die."""
-    start_s = period = 0.0
-    before_1 = before_2 = sent_1 = sent_2 = experts_1 = experts_2 = answered_1 = answered_2 = 0.0
+    start_s = period_s = 0.0
+    before_1_end_s = before_2_end_s = sent_1_end_s = sent_2_end_s = 0.0
+    experts_1_end_s = experts_2_end_s = answered_1_end_s = answered_2_end_s = 0.0
     for _ in range(SETTLE):
-        next_start_s = max(experts_2, answered_1)
-        period = next_start_s - start_s
+        next_start_s = max(experts_2_end_s, answered_1_end_s)
+        period_s = next_start_s - start_s
         start_s = next_start_s
-        before_1 = next_start_s + before
-        sent_1 = max(before_1, answered_2) + sent
-        before_2 = max(before_1, answered_2) + before
-        sent_2 = max(before_2, sent_1) + sent
-        experts_1 = max(before_2, sent_1) + experts
-        experts_2 = max(experts_1, sent_2) + experts
-        answered_1 = max(experts_1, sent_2) + answered
-        answered_2 = max(experts_2, answered_1) + answered
+        before_1_end_s = next_start_s + before
+        sent_1_end_s = max(before_1_end_s, answered_2_end_s) + sent
+        before_2_end_s = max(before_1_end_s, answered_2_end_s) + before
+        sent_2_end_s = max(before_2_end_s, sent_1_end_s) + sent
+        experts_1_end_s = max(before_2_end_s, sent_1_end_s) + experts
+        experts_2_end_s = max(experts_1_end_s, sent_2_end_s) + experts
+        answered_1_end_s = max(experts_1_end_s, sent_2_end_s) + answered
+        answered_2_end_s = max(experts_2_end_s, answered_1_end_s) + answered
     return Pipeline(
-        period, start_s, (before_1, before_2), (sent_1, sent_2), (experts_1, experts_2),
-        (answered_1, answered_2),
+        period_s, start_s, (before_1_end_s, before_2_end_s), (sent_1_end_s, sent_2_end_s),
+        (experts_1_end_s, experts_2_end_s), (answered_1_end_s, answered_2_end_s),
     )  # fmt: skip
 
 
@@ -151,9 +152,9 @@ def decode_pieces(
     attention: (operator, seconds) in order; moe: of gate, dispatch, experts, combine."""
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
-        gate_work, _, experts_work, _ = moe
+        gate_operator, _, experts_operator, _ = moe
         experts_begin_s = x.attention + x.gate + x.dispatch
-        stages = [(0, 0.0, (*attention, gate_work)), (1, experts_begin_s, (experts_work,))]
+        stages = [(0, 0.0, (*attention, gate_operator)), (1, experts_begin_s, (experts_operator,))]
         return ("attention dies", "expert dies"), _pieces_of_microbatches(layer_s, stages)
     if p.hides == 0.0:
         stages = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
@@ -181,19 +182,19 @@ def _turn_stages(
 ) -> list[tuple[int, float, Operators]]:
     """Stages (stream, begin in s, operators) of one microbatch. They begin with its projections,
     during which the other microbatch dispatches. Arguments: as of `decode_pieces`."""
-    gate_work, (_, dispatch_s), (_, experts_s), (_, combine_s) = moe
+    gate_operator, (_, dispatch_s), (_, experts_s), (_, combine_s) = moe
     dispatch_part_s = max(x.dispatch - x.start, x.shared + x.prepare)
     core_index = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
     half_layer_s = 0.5 * layer_s
-    experts_at_s = half_layer_s + x.start + dispatch_part_s
-    answers_at_s = experts_at_s + experts_s - x.shared + x.answer
+    experts_begin_s = half_layer_s + x.start + dispatch_part_s
+    answers_begin_s = experts_begin_s + experts_s - x.shared + x.answer
     return [
         (0, x.start + x.shared, attention[:core_index]),
-        (0, answers_at_s - half_layer_s, (*attention[core_index:], gate_work)),
+        (0, answers_begin_s - half_layer_s, (*attention[core_index:], gate_operator)),
         (0, half_layer_s, (("dispatch", x.start), ("experts", x.shared))),
         (1, half_layer_s + x.start, (("dispatch", dispatch_s - x.start),)),
-        (0, experts_at_s, (("experts", experts_s - x.shared), ("combine", x.answer))),
-        (1, answers_at_s, (("combine", combine_s - x.answer),)),
+        (0, experts_begin_s, (("experts", experts_s - x.shared), ("combine", x.answer))),
+        (1, answers_begin_s, (("combine", combine_s - x.answer),)),
     ]
 
 
@@ -203,14 +204,14 @@ def pipeline_pieces(
     """Pieces of two microbatches on prefill's cores (stream 0) and copy engines (stream 1), from
     (operator, seconds) of their four stages: before dispatch, dispatch, experts, combine."""
     stages_s = [_total_s(operators) for operators in (before, sent, experts, answered)]
-    steady = pipeline(*stages_s)
+    settled = pipeline(*stages_s)
     return tuple(
-        Piece(stream, microbatch, (end - stage_s - steady.begun) / steady.period,
-              (end - steady.begun) / steady.period, operators)
-        for stream, operators, stage_s, ends in zip(
-            (0, 1, 0, 1), (before, sent, experts, answered), stages_s, steady[2:], strict=True
+        Piece(stream, microbatch, (end_s - stage_s - settled.begun) / settled.period,
+              (end_s - settled.begun) / settled.period, operators)
+        for stream, operators, stage_s, ends_s in zip(
+            (0, 1, 0, 1), (before, sent, experts, answered), stages_s, settled[2:], strict=True
         )
-        for microbatch, end in enumerate(ends)
+        for microbatch, end_s in enumerate(ends_s)
         if stage_s > 0.0
     )  # fmt: skip
 

@@ -115,22 +115,23 @@ class Setting:
     @property
     def head_dies(self) -> int:
         """Number of dies that split the heads of a prompt; each reads all of the prompt's KV."""
-        group = self.pool.own
-        return {"dp": 1, "tp": group.tp_dies, "sp_tp_sp": self.exchange.peers}[group.attention]
+        settings, peers = self.pool.own, self.exchange.peers
+        return {"dp": 1, "tp": settings.tp_dies, "sp_tp_sp": peers}[settings.attention]
 
     @property
     def prompt_copies(self) -> int:
         """Number of prefill dies that each have all tokens of a prompt, for some of its heads."""
-        group = self.pool.own
-        return group.tp_dies if self.pool.phase == "prefill" and group.attention == "tp" else 1
+        settings = self.pool.own
+        has_copies = self.pool.phase == "prefill" and settings.attention == "tp"
+        return settings.tp_dies if has_copies else 1
 
     @property
     def small_kernels_s(self) -> float:
         """Seconds of a layer's kernels that belong to no operator, by attention and weights."""
-        measured_s, kind = self.machine.small_kernels, self.shape.kind.kernels
-        suffix = "_int8" if self.formats.linear == "int8" else ""
-        indexer_s = measured_s.get("index", 0.0) if self.shape.index_top_k else 0.0
-        return measured_s.get(f"{kind}{suffix}", 0.0) + indexer_s + self.mixing_s[0]
+        measured_kernel_s, kind = self.machine.small_kernels, self.shape.kind.kernels
+        weight_suffix = "_int8" if self.formats.linear == "int8" else ""
+        indexer_s = measured_kernel_s.get("index", 0.0) if self.shape.index_top_k else 0.0
+        return measured_kernel_s.get(f"{kind}{weight_suffix}", 0.0) + indexer_s + self.mixing_s[0]
 
     def choice_s(self, operator: str) -> float:
         """Seconds of choosing experts beyond those of one kernel; operator: of the experts."""
@@ -141,9 +142,9 @@ class Setting:
         that number of experts per group, and the experts' kernel (operator) does not choose."""
         shape = self.shape
         efficiency = self.machine.product_efficiency(self.formats.expert, operator)
-        group_experts = shape.routed_experts // max(shape.expert_groups, 1)
-        is_one_kernel = group_experts in self.machine.choice_groups
-        return bool(shape.router) and not is_one_kernel and efficiency.serves == ALL_MODELS
+        experts_per_group = shape.routed_experts // max(shape.expert_groups, 1)
+        has_one_kernel = experts_per_group in self.machine.choice_groups
+        return bool(shape.router) and not has_one_kernel and efficiency.serves == ALL_MODELS
 
     @property
     def mixing_s(self) -> tuple[float, float]:
@@ -249,8 +250,10 @@ class Setting:
         shape = self.shape
         if (group := self.summing_network) is not None:
             return o.gathered_bytes(shape, group.peers) * shape.moe_layers
-        messages = shape.top_k * shape.moe_layers
-        both_ways_bytes = self._message_bytes * messages + o.combine_bytes(shape) * messages
+        messages_per_token = shape.top_k * shape.moe_layers
+        both_ways_bytes = (
+            self._message_bytes * messages_per_token + o.combine_bytes(shape) * messages_per_token
+        )
         return both_ways_bytes * (self.exchange.remote * self.message_ratio)
 
     @property
@@ -276,8 +279,10 @@ class Setting:
         """Pairs (cores of decode's attention stream, cores of its MoE stream) from which an
         iteration chooses by its load (arXiv 2506.12708v2 section 4.2.3); empty if cores are not
         split."""
-        name = f"operators.{self.machine.family}.attention_core_shares"
-        core_shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
+        fact_path = f"operators.{self.machine.family}.attention_core_shares"
+        core_shares = (
+            [] if self.expert_dies or fact_path not in self.facts else self.facts[fact_path].value
+        )
         return [(Cores(share, share), Cores(1.0 - share, 1.0 - share)) for share in core_shares]
 
     @property
@@ -304,11 +309,15 @@ class Setting:
         same time as those inside; cores: those that sum; prompts: whether a pass has prompts."""
         m, is_prefill = self.machine, self.pool.phase == "prefill"
         if (group := self.summing_network) is not None:
-            adding_rate = wire.adding_bytes_per_s(m, self.facts, cores.vector)
-            several_ranks = group.peers > (self.head_dies if is_prefill else self.pool.layer_dies)
-            uses_sums = several_ranks and (prompts or is_prefill) and m.prompt_sums > 0.0
-            call_args = several_ranks and not uses_sums, 1.0 + uses_sums
-            return wire.gathered_traffic(self.shape, m, self.facts, group, adding_rate, *call_args)
+            adding_bytes_per_s = wire.adding_bytes_per_s(m, self.facts, cores.vector)
+            has_several_ranks = group.peers > (
+                self.head_dies if is_prefill else self.pool.layer_dies
+            )
+            uses_sums = has_several_ranks and (prompts or is_prefill) and m.prompt_sums > 0.0
+            gather_args = has_several_ranks and not uses_sums, 1.0 + uses_sums
+            return wire.gathered_traffic(
+                self.shape, m, self.facts, group, adding_bytes_per_s, *gather_args
+            )
         communication = self.communication
         if is_prefill and not m.prefill_fused:
             communication = communication.model_copy(update={"fused": False})
@@ -400,8 +409,8 @@ class Setting:
         read_s = bytes_read / m.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         if self.independent_cores > 0.0:
             return float(computing_s + read_s)
-        power = efficiency.power
-        return float((computing_s**power + read_s**power) ** (1.0 / power))
+        roof_power = efficiency.power
+        return float((computing_s**roof_power + read_s**roof_power) ** (1.0 / roof_power))
 
     def _computed_heads_ratio(self, prompt: bool, block: float) -> float:
         """Heads that a sparse kernel computes, in whole blocks of `block` heads, divided by a die's
@@ -450,8 +459,8 @@ class Setting:
         efficiency = machine.attention_efficiency(kv_format, self.core_kind)
         flops_per_s = machine.chip.peak(efficiency.peak) * machine.cores * efficiency.compute
         compute_s = query_tokens * shape.index_flops / (flops_per_s * cores.cube)
-        read_rate = machine.read_bytes_per_s(efficiency.bandwidth, cores.cube)
+        read_bytes_per_s = machine.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         score_s = query_tokens * o.SCORE_BYTES / machine.vector_bytes_per_s(cores.vector)
         key_bytes = shape.index_bytes_per_token_layer(kv_format)
-        score_key_s = float(roofline_s(compute_s, key_bytes / read_rate)) + score_s
-        return shape.mean_keys * score_key_s + shape.pool_keys * self.context_s(query_tokens, cores)
+        key_s = float(roofline_s(compute_s, key_bytes / read_bytes_per_s)) + score_s
+        return shape.mean_keys * key_s + shape.pool_keys * self.context_s(query_tokens, cores)

@@ -86,10 +86,10 @@ class Shape(Widths):
     @property
     def stages(self) -> tuple[Stage, ...]:
         """Stages of the model's layers: attention, and a dense FFN, experts, or some of each."""
-        layers_of_stage: dict[Stage, int] = {
+        count_of_stage: dict[Stage, int] = {
             "attention": self.layers, "dense": self.dense_layers, "experts": self.routed_experts
         }  # fmt: skip
-        return tuple(stage for stage, count in layers_of_stage.items() if count)
+        return tuple(stage for stage, count in count_of_stage.items() if count)
 
     @property
     def kind(self) -> Kind:
@@ -210,8 +210,10 @@ class Shape(Widths):
     @property
     def attention_weights(self) -> int:
         """All attention parameters of a mean layer."""
-        projections = self.down_weights + self.q_up_weights + self.kv_up_weights + self.o_weights
-        return projections + self.index_weights
+        projection_weights = (
+            self.down_weights + self.q_up_weights + self.kv_up_weights + self.o_weights
+        )
+        return projection_weights + self.index_weights
 
     @property
     def index_weights(self) -> int:
@@ -222,10 +224,15 @@ class Shape(Widths):
         query_weights = (self.q_lora or self.hidden) * self.index_heads * self.index_dim
         if not self.is_compressed:
             return query_weights + self.hidden * (self.index_dim + self.index_heads)
-        selecting = query_weights + self.hidden * (self.index_heads + OVERLAP * 2 * self.index_dim)
-        selecting += self.hidden * OVERLAP * 2 * self.kv_width
-        pooling = self.hidden * 2 * self.kv_width
-        return round((self.select_layers * selecting + self.pool_layers * pooling) / self.layers)
+        selecting_weights = query_weights + self.hidden * (
+            self.index_heads + OVERLAP * 2 * self.index_dim
+        )
+        selecting_weights += self.hidden * OVERLAP * 2 * self.kv_width
+        pooling_weights = self.hidden * 2 * self.kv_width
+        return round(
+            (self.select_layers * selecting_weights + self.pool_layers * pooling_weights)
+            / self.layers
+        )
 
     @property
     def index_flops(self) -> float:

@@ -156,7 +156,7 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
             guest_shape, x.formats, guest_layout
         ) * expert_layers
 
-    layout, weight_bytes = guest_experts(guest.npus)
+    layout, added_bytes = guest_experts(guest.npus)
     guest_setting = replace(x, pool=guest, layout=layout)
     split_dies = stages.split_dies(guest, x.whole)
     if host_pool.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
@@ -167,8 +167,8 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
                 (x.whole.split(host_pool.rank_dies), 1),
             )
         )
-        weight_bytes += max(0.0, prefill_bytes - decode_bytes)
-    buffers = _buffer_bytes(guest_setting, deployment)
+        added_bytes += max(0.0, prefill_bytes - decode_bytes)
+    buffer_bytes = _buffer_bytes(guest_setting, deployment)
     # Every die holds KV of all prompts, unless each has its own or a piece of them.
     holding_dies = layout.dies if prefill.attention == "dp" else guest.own.cp_dies
     prompt_token_bytes = kv_bytes(x.whole.split(split_dies), x.drafter, guest.precision.kv)
@@ -177,10 +177,10 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
         return replace(own, others=own.kv - batch_bytes)
     # Decode holds one request at least, and a block more (`steady.room_for`).
     request_bytes = (at.request_tokens + at.memory_pool.block_tokens) * bytes_per_token
-    room_bytes = own.kv - weight_bytes - request_bytes
-    if room_bytes > buffers + batch_bytes:
-        return replace(own, others=weight_bytes + buffers + batch_bytes)
-    most_tokens = math.ceil(prefill.tokens_per_npu * room_bytes / (buffers + batch_bytes)) - 1
+    room_bytes = own.kv - added_bytes - request_bytes
+    if room_bytes > buffer_bytes + batch_bytes:
+        return replace(own, others=added_bytes + buffer_bytes + batch_bytes)
+    most_tokens = math.ceil(prefill.tokens_per_npu * room_bytes / (buffer_bytes + batch_bytes)) - 1
     npu_counts = range(guest.npus, host_pool.npus + 1)
     if most_tokens >= FEWEST_TOKENS:
         remedy = (
@@ -193,6 +193,7 @@ def _share_with_guest(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) ->
         remedy = "take more NPUs per decode instance or a smaller number format"
     raise ModelError(
         f"deployment.prefill.on = decode_npus does not fit: with decode on it a die has "
-        f"{own.kv / 1e9:.1f} GB, prefill's experts take {weight_bytes / 1e9:.1f} GB, its exchange "
-        f"buffers {buffers / 1e9:.1f} GB and the KV of a batch {batch_bytes / 1e9:.1f} GB: {remedy}"
+        f"{own.kv / 1e9:.1f} GB, prefill's experts take {added_bytes / 1e9:.1f} GB, its exchange "
+        f"buffers {buffer_bytes / 1e9:.1f} GB and the KV of a batch {batch_bytes / 1e9:.1f} GB: "
+        f"{remedy}"
     )

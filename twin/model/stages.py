@@ -75,11 +75,11 @@ def with_class_loads(
     """The layout with the load of each class of a die's experts, divided by their mean. A die's
     experts differ in popularity like evenly spaced ranks of a layer, as balanced placement leaves
     them; classes are pooled over layers. Imported popularity and a perfect placement have none."""
-    skew, slots = experts.skew, layout.slots_per_die
+    skew, slots_per_die = experts.skew, layout.slots_per_die
     is_uneven = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
-    if not is_uneven or skew <= 0.0 or slots <= 1:
+    if not is_uneven or skew <= 0.0 or slots_per_die <= 1:
         return layout
-    quantiles = (np.arange(slots) + 0.5) / slots
+    quantiles = (np.arange(slots_per_die) + 0.5) / slots_per_die
     layer_scales = [1.0]
     if experts.popularity == "skewed":
         log_loads = apply(math.log, quantiles / (1.0 - quantiles))
@@ -91,18 +91,20 @@ def with_class_loads(
         if abs(exponent) > 1e-9:
             log_loads = apply(math.log1p, quantiles * math.expm1(exponent * log_span)) / exponent
     layer_loads = apply(math.exp, skew * np.outer(np.asarray(layer_scales, np.float64), log_loads))
-    ranked = np.sort((layer_loads / layer_loads.mean(axis=1, keepdims=True)).ravel())
-    if ranked.size < classes:  # one layer of few experts a die: an expert is part of many classes
-        ranked = np.repeat(ranked, classes)
-    class_means = [float(class_loads.mean()) for class_loads in np.array_split(ranked, classes)]
+    sorted_loads = np.sort((layer_loads / layer_loads.mean(axis=1, keepdims=True)).ravel())
+    if sorted_loads.size < classes:  # one layer, few experts a die: each is in many classes
+        sorted_loads = np.repeat(sorted_loads, classes)
+    class_means = [
+        float(class_loads.mean()) for class_loads in np.array_split(sorted_loads, classes)
+    ]
     return replace(layout, loads=tuple(class_means))
 
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
     """Number of dies for routed experts that hold none, because there are fewer experts than slots.
     redundant: number of redundant experts."""
-    slot_count = layout.places if layout.slots_per_die else 0
-    return max(0, slot_count - s.routed_experts - redundant) * layout.split
+    place_count = layout.places if layout.slots_per_die else 0
+    return max(0, place_count - s.routed_experts - redundant) * layout.split
 
 
 def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:

@@ -76,16 +76,16 @@ def _prefetch_weights(costs: DecodeCosts, x: Setting, is_on: bool) -> DecodeCost
     as they fit the on-chip cache; unchanged unless `is_on`."""
     if not is_on:
         return costs
-    mode = costs.sequence
+    layer_costs = costs.sequence
     fill_cache_s = x.facts.si("operators.weight_prefetch.bytes") / x.machine.stream_bytes_per_s()
-    prolog, *other_products = mode.before
-    weight_s = max(0.0, prolog.weight - min(fill_cache_s, mode.combine.fixed))
-    mode = replace(
-        mode,
+    prolog, *other_products = layer_costs.before
+    weight_s = max(0.0, prolog.weight - min(fill_cache_s, layer_costs.combine.fixed))
+    layer_costs = replace(
+        layer_costs,
         before=(replace(prolog, weight=weight_s), *other_products),
-        experts=replace(mode.experts, ahead=min(fill_cache_s, mode.dispatch.fixed)),
+        experts=replace(layer_costs.experts, ahead=min(fill_cache_s, layer_costs.dispatch.fixed)),
     )
-    return replace(costs, sequence=mode)
+    return replace(costs, sequence=layer_costs)
 
 
 def _set_tiles(costs: DecodeCosts, x: Setting, on: bool) -> DecodeCosts:
@@ -96,12 +96,12 @@ def _set_tiles(costs: DecodeCosts, x: Setting, on: bool) -> DecodeCosts:
 
 def _add_speculation(costs: DecodeCosts, x: Setting, kind: str) -> DecodeCosts:
     """Coefficients with the overhead of a speculation framework (`kind`) in each iteration."""
-    extra_s = 0.0
+    overhead_s = 0.0
     if costs.drafts and kind == "fusion_spec":
-        extra_s = x.facts.si("operators.fusion_spec.overhead")
+        overhead_s = x.facts.si("operators.fusion_spec.overhead")
     if costs.drafts and kind == "unfused":
-        extra_s = costs.query_tokens * x.machine.graph_launch_s
-    return _add_host_gap(costs, extra_s)
+        overhead_s = costs.query_tokens * x.machine.graph_launch_s
+    return _add_host_gap(costs, overhead_s)
 
 
 def _add_host_gap(costs: DecodeCosts, gap_s: float) -> DecodeCosts:

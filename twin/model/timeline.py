@@ -74,14 +74,15 @@ def decode_timeline(
     split_index, split_s = best_split(p, half_load)
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
         return None
-    mode = p.splits[split_index]
+    layer_costs = p.splits[split_index]
     stage_names = ("gate", "dispatch", "experts", "combine")
-    moe_stages = tuple(zip(stage_names, moe_stages_s(p, mode, half_load), strict=True))
+    moe_stages = tuple(zip(stage_names, moe_stages_s(p, layer_costs, half_load), strict=True))
     streams, pieces = decode_pieces(
-        p, stage_seconds(p, mode, half_load), _attention_operators(mode, half_load), moe_stages
-    )
-    begin_and_end = _moe_layers_position(p, requests, context, hot, wire, split_s)
-    return Timeline(streams, int(p.moe_layers), *begin_and_end, pieces)
+        p, stage_seconds(p, layer_costs, half_load),
+        _attention_operators(layer_costs, half_load), moe_stages,
+    )  # fmt: skip
+    moe_begin_and_end = _moe_layers_position(p, requests, context, hot, wire, split_s)
+    return Timeline(streams, int(p.moe_layers), *moe_begin_and_end, pieces)
 
 
 def _attention_operators(m: LayerCosts, half_load: PassLoad) -> Operators:
@@ -91,10 +92,10 @@ def _attention_operators(m: LayerCosts, half_load: PassLoad) -> Operators:
     add_attention(m, 1.0, half_load, operator_s)
     seconds_by_operator = dict(zip(operator_names("decode"), operator_s.tolist(), strict=True))
     kv_fetch = ("kv_swap", seconds_by_operator.pop("kv_swap"))
-    in_order = [(name, seconds) for name, seconds in seconds_by_operator.items() if seconds > 0.0]
+    operators = [(name, seconds) for name, seconds in seconds_by_operator.items() if seconds > 0.0]
     if kv_fetch[1] > 0.0:
-        in_order.insert([name for name, _ in in_order].index("attention_core"), kv_fetch)
-    return tuple(in_order)
+        operators.insert([name for name, _ in operators].index("attention_core"), kv_fetch)
+    return tuple(operators)
 
 
 def _moe_layers_position(
@@ -131,13 +132,13 @@ def prefill_timeline(
     hottest die and fullest link, over the mean. None if layers run in sequence, or no tokens."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
-    moe_layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
+    moe_costs = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
     operators = operator_names("prefill")
     operator_s = np.zeros(len(operators))
-    half_tokens, die_share = 0.5 * tokens, 0.5 / p.layout.dies
+    half_tokens, half_die_share = 0.5 * tokens, 0.5 / p.layout.dies
     imbalance = _constant_imbalance(hot, wire)
-    die_load = die_share * tokens, die_share * pairs
-    prefill_batch_s(moe_layers_alone, half_tokens, *die_load, *imbalance, operator_s)
+    die_load = half_die_share * tokens, half_die_share * pairs
+    prefill_batch_s(moe_costs, half_tokens, *die_load, *imbalance, operator_s)
     seconds_by_operator = dict(zip(operators, (operator_s / p.moe_layers).tolist(), strict=True))
     attention_names = (*operator_names("prefill", "attention"), "gate")
     for name in (*attention_names, "experts"):

@@ -50,8 +50,8 @@ class Prompts:
         """`times` copies of the sample in one; requests and gaps of each are in another order."""
         requests, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
         gaps_s = np.diff(self.arrival_s, append=self.arrival_s[-1] + mean_gap_s)
-        draws = np.arange(2 * times * requests).reshape(2, times, requests)
-        orders, gap_orders = np.argsort(uniforms(SHUFFLED, draws), axis=-1, kind="stable")
+        draw_indices = np.arange(2 * times * requests).reshape(2, times, requests)
+        orders, gap_orders = np.argsort(uniforms(SHUFFLED, draw_indices), axis=-1, kind="stable")
         arrival_s = np.cumsum(gaps_s[gap_orders])
         tokens = (column[orders].ravel() for column in (self.fresh, self.cached))
         return Prompts(arrival_s - arrival_s[0], *tokens)
@@ -96,7 +96,9 @@ def waits_and_next_s(
     """(seconds from router to the end of prefill of each request of the sample, f8[n]; seconds of
     the batch that its instance begins then, 0 if no prompt waits, f8[n]), at `rate` requests/s."""
     count = len(prompts.arrival_s)
-    dies = uniforms(DEALT, np.arange(count)) * pool.dies if pool.is_dealt else np.zeros(count)
+    die_of_prompt = (
+        uniforms(DEALT, np.arange(count)) * pool.dies if pool.is_dealt else np.zeros(count)
+    )
     price = {member.name: getattr(pool.price, member.name) for member in fields(pool.price)}
     queue = PromptQueue(
         {"prompts": count, "instances": pool.instances, "dies": pool.dies},
@@ -106,7 +108,7 @@ def waits_and_next_s(
         attention_pair_s=pool.attention[1], share_s=pool.share_s, in_turn=pool.in_turn,
         is_dealt=pool.is_dealt, routers=pool.routers, report_s=pool.report_s,
         arrival_s=np.asarray(prompts.arrival_s) / rate, fresh=prompts.fresh, cached=prompts.cached,
-        left=np.array(prompts.fresh, np.float64), die=dies.astype(np.int32),
+        left=np.array(prompts.fresh, np.float64), die=die_of_prompt.astype(np.int32),
     )  # fmt: skip
     run_queue(queue)
     return queue.waited_s, queue.next_s
@@ -132,12 +134,12 @@ def saturated_rate(prompts: Prompts, pool: Pool) -> float:
 def mean_of_fullest(requests: float, ends: int) -> float:
     """Mean number of requests at the busiest of `ends` (of transfers), if each end has a Poisson
     number of requests and all ends together have `requests` on average."""
-    mean_of_end = requests / ends
-    chance_of_count = p_at_most = math.exp(-mean_of_end)
-    mean_most, count = 0.0, 0
+    mean_per_end = requests / ends
+    chance_of_count = p_at_most = math.exp(-mean_per_end)
+    mean_most, request_count = 0.0, 0
     while (p_any_more := 1.0 - p_at_most**ends) > RARE:
-        mean_most, count = mean_most + p_any_more, count + 1
-        chance_of_count *= mean_of_end / count
+        mean_most, request_count = mean_most + p_any_more, request_count + 1
+        chance_of_count *= mean_per_end / request_count
         p_at_most += chance_of_count
     return mean_most
 
@@ -160,9 +162,11 @@ def variance_share_of_mean(lives: Lives, window: float) -> float:
     """Variance of the mean number of requests in progress over a `window`, divided by the variance
     at one instant. window and lives have the same unit of time. The autocorrelation of an
     M/G/infinity queue at a distance d is E[(life - d)+] / E[life] (Cox & Miller, 1965)."""
-    mean_life, variance_terms = math.fsum(life * share for life, share in lives), []
-    for life, share in lives:
+    mean_life, variance_terms = math.fsum(life * request_share for life, request_share in lives), []
+    for life, request_share in lives:
         overlap = min(window, life)
         square_term = 0.5 * (window + life) * overlap * overlap
-        variance_terms.append(share * (window * life * overlap - square_term + overlap**3 / 3.0))
+        variance_terms.append(
+            request_share * (window * life * overlap - square_term + overlap**3 / 3.0)
+        )
     return 2.0 * math.fsum(variance_terms) / (window * window * mean_life)

@@ -27,8 +27,8 @@ def export_library(
 ) -> None:  # fmt: skip
     """Write all that is stored, or some runs and what belongs to them, to one file."""
     store = open_store()
-    with open_atomic(file) as target:
-        report = write_archive(store, target, run)
+    with open_atomic(file) as archive:
+        report = write_archive(store, archive, run)
     _print_report(f"written to {file.name}", report, as_json)
 
 

@@ -87,13 +87,13 @@ def explain_run(
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     with terminal.progress_bar(scenario) as show_progress:
-        answer = lab_function("runs.answer:explain_run")(
+        explanation = lab_function("runs.answer:explain_run")(
             scenario, settings or [], trace, lambda name: show_progress
         )
-    terminal.end_with_json(answer, as_json)
-    terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
+    terminal.end_with_json(explanation, as_json)
+    terminal.out.print(escape(f"{explanation['name']}: {explanation['verdict']}"), soft_wrap=True)
     cause_rows = []
-    for cause in answer["causes"]:
+    for cause in explanation["causes"]:
         advice = cause.get("suggestion")
         remedy = changes_text(advice["settings"]) if advice else "nothing tried helps"
         cause_text = f"{cause['label']}: {cause['named']}" if cause["named"] else cause["label"]
@@ -104,7 +104,7 @@ def explain_run(
         terminal.print_rows("Causes, each removed in runs of its own", heads, cause_rows)
     else:
         terminal.out.print("No cause was found that a re-run confirms.")
-    terminal.out.print(numbered(answer["runs"], "run"), style="dim")
+    terminal.out.print(numbered(explanation["runs"], "run"), style="dim")
 
 
 def sweep_fields(
@@ -116,23 +116,23 @@ def sweep_fields(
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     chosen_scenario, _ = scenario_and_trace(scenario, settings or [])
     with terminal.progress_bar(chosen_scenario.name) as show_progress:
-        answer = lab_function("runs.answer:sweep_fields")(chosen_scenario, over, show_progress)
-    terminal.end_with_json(answer, as_json)
+        sweep = lab_function("runs.answer:sweep_fields")(chosen_scenario, over, show_progress)
+    terminal.end_with_json(sweep, as_json)
     if as_csv:
-        terminal.out.file.write(lab_function("sweep.sweep:csv_text")(answer["points"]))
+        terminal.out.file.write(lab_function("sweep.sweep:csv_text")(sweep["points"]))
         return
-    axes = [lab_function("sweep.sweep:parse_axis")(axis_text) for axis_text in answer["over"]]
+    axes = [lab_function("sweep.sweep:parse_axis")(axis_text) for axis_text in sweep["over"]]
     metric_keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     rows = [
         (*(axis.text_of(row[axis.path]) for axis in axes),
          {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
          *(as_text(key, row[key]) for key in metric_keys), row["run"] or "")
-        for row in answer["points"]
+        for row in sweep["points"]
     ]  # fmt: skip
     terminal.print_rows(f"{chosen_scenario.name} over {' and '.join(axis.label for axis in axes)}",
                (*(axis.label for axis in axes), "SLO", *metric_keys, "run"), rows)  # fmt: skip
-    if answer["conclusion"]:
-        terminal.out.print(answer["conclusion"])
+    if sweep["conclusion"]:
+        terminal.out.print(sweep["conclusion"])
 
 
 def predict_scenario(

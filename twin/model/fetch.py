@@ -73,11 +73,11 @@ def fullest_server_share(blocks: float, servers: int) -> float:
         chance_sum, block_sum = chance_sum + chance, block_sum + limit_blocks * chance
         square_sum += limit_blocks**2 * chance
         if chance_sum > 0.0 and limit_blocks >= mean_blocks:
-            variance = servers * (square_sum / chance_sum - (block_sum / chance_sum) ** 2)
+            sum_variance = servers * (square_sum / chance_sum - (block_sum / chance_sum) ** 2)
             missing_blocks = blocks - servers * block_sum / chance_sum
-            density = math.exp(-0.5 * missing_blocks**2 / variance)
-            density /= math.sqrt(2.0 * math.pi * variance)
-            chance_within = min(1.0, poisson_factor * chance_sum**servers * density)
+            sum_density = math.exp(-0.5 * missing_blocks**2 / sum_variance)
+            sum_density /= math.sqrt(2.0 * math.pi * sum_variance)
+            chance_within = min(1.0, poisson_factor * chance_sum**servers * sum_density)
         expected_blocks, limit_blocks = expected_blocks + 1.0 - chance_within, limit_blocks + 1
     return min(1.0, expected_blocks / blocks)
 

@@ -195,10 +195,10 @@ def moe_s(p: c.DecodeCosts, m: c.LayerCosts, load: PassLoad) -> float:
 @kernel
 def before_core_s(m: c.LayerCosts, tokens: float) -> float:
     """Seconds of a layer's attention before its core, for `tokens` of a rank."""
-    total_s = collective_s(m.gather, tokens)
+    before_s = collective_s(m.gather, tokens)
     for index in range(len(m.before)):
-        total_s += product_s(m.before[index], tokens)
-    return total_s
+        before_s += product_s(m.before[index], tokens)
+    return before_s
 
 
 @kernel

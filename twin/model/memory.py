@@ -46,27 +46,27 @@ def layer_stack_bytes(
     experts_bytes = expert_bytes(s, f, layout) if layout else 0.0
     draft_layers = 1 if mtp else 0
     gate_bytes = s.hidden * s.routed_experts * FORMATS["bf16"].weight_bytes
-    total_bytes = attention_bytes * (s.layers + draft_layers - s.linear_layers)
-    total_bytes += (gate_bytes + experts_bytes) * (s.moe_layers + draft_layers)
+    stack_bytes = attention_bytes * (s.layers + draft_layers - s.linear_layers)
+    stack_bytes += (gate_bytes + experts_bytes) * (s.moe_layers + draft_layers)
     if s.linear_layers:
         output_weights = s.linear_kind.out_values(s) * s.hidden if output else 0
         linear_attention_weights = s.linear_weights - output_weights * (
             1.0 - 1.0 / min(tp, s.heads)
         )
-        total_bytes += linear_attention_weights * bytes_per_weight * s.linear_layers
-    total_bytes += s.dense_layers * s.dense_weights * bytes_per_weight
-    total_bytes += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
+        stack_bytes += linear_attention_weights * bytes_per_weight * s.linear_layers
+    stack_bytes += s.dense_layers * s.dense_weights * bytes_per_weight
+    stack_bytes += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
     if mtp:
-        total_bytes += 2.0 * s.hidden * s.hidden * bytes_per_weight
-    return total_bytes
+        stack_bytes += 2.0 * s.hidden * s.hidden * bytes_per_weight
+    return stack_bytes
 
 
 def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
     """Bytes of the expert weights on a die in one layer, by its slots and shared experts."""
     shared_experts_per_die = 0 if layout.shared_dies else s.shared_experts
     experts_per_die = layout.slots_per_die + shared_experts_per_die
-    total_bytes = experts_per_die * s.expert_weights * FORMATS[f.expert].weight_bytes
-    return total_bytes + shared_experts_per_die * s.expert_weights * f.shared_more_bytes
+    weight_bytes = experts_per_die * s.expert_weights * FORMATS[f.expert].weight_bytes
+    return weight_bytes + shared_experts_per_die * s.expert_weights * f.shared_more_bytes
 
 
 def exchange_buffer_bytes(

@@ -362,28 +362,28 @@ def _largest_prompt_loads(
     chance_of_sum, pairs_of_sum = _poisson_sums(prompt_rate, chances, pairs_by_partial)
     chances_below = math.exp(-prompt_rate * float(full_pieces.mean())) * np.cumsum(chance_of_sum)
     # Of what comes, before what met is put off.
-    room_used = float((1.0 - chances_below).mean()) * room
-    chances_below *= min(1.0, (room - tokens) / max(room - room_used, 1e-12 * room))
+    used_tokens = float((1.0 - chances_below).mean()) * room
+    chances_below *= min(1.0, (room - tokens) / max(room - used_tokens, 1e-12 * room))
     largest_chances = np.append(chances_below**groups, 1.0)
     p_idle = float(largest_chances[0])
     quantiles = p_idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - p_idle) / (SLICES * POINTS)
-    sum_index = np.searchsorted(largest_chances, quantiles)
+    sum_bins = np.searchsorted(largest_chances, quantiles)
     # Several rests of prompts fill one.
     room_pairs = (
         room * float(partial_pairs.sum()) / max(bin_tokens * float(partial_bins.mean()), bin_tokens)
     )
-    largest_pairs, is_full = np.append(pairs_of_sum, room_pairs)[sum_index], sum_index == bin_count
+    largest_pairs, is_full = np.append(pairs_of_sum, room_pairs)[sum_bins], sum_bins == bin_count
     filling_pieces = full_pieces + (last_bins == bin_count)
-    if pieces := int(filling_pieces.max()):  # of those that fill a group: the farthest of all
+    if most_pieces := int(filling_pieces.max()):  # of those that fill a group: the farthest of all
         # Share of prompts with piece k, and pieces after it in an iteration.
-        share_with_piece = np.array([(filling_pieces > k).mean() for k in range(pieces)])
+        share_with_piece = np.array([(filling_pieces > k).mean() for k in range(most_pieces)])
         later_pieces = groups * prompt_rate * (share_with_piece.sum() - np.cumsum(share_with_piece))
         chance_none_later = [math.exp(-later_count) for later_count in later_pieces.tolist()]
         farthest_piece = np.searchsorted(chance_none_later, quantiles[is_full]).astype(np.float64)
-        farthest_pairs = room * (np.minimum(farthest_piece, pieces - 1.0) + 0.5) * room
+        farthest_pairs = room * (np.minimum(farthest_piece, most_pieces - 1.0) + 0.5) * room
         largest_pairs[is_full] = np.maximum(largest_pairs[is_full], farthest_pairs)
     largest_pairs *= pairs_per_token / own_pairs_per_token  # cached tokens too
-    largest_tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)
+    largest_tokens = (bin_tokens * sum_bins).reshape(SLICES, POINTS).mean(axis=1)
     return p_idle, largest_tokens, largest_pairs.reshape(SLICES, POINTS).mean(axis=1)
 
 
@@ -395,11 +395,11 @@ def _poisson_sums(
     value of these sizes by sum), f8[B] each. rate: mean number of sizes; chances f8[B]: chance of a
     size of b bins, 0 for b = 0; values f8[B]: value of a size times its chance."""
     bin_count = chances.size
-    jump_sizes = np.flatnonzero(chances)
+    possible_sizes = np.flatnonzero(chances)
     chance_of_sum, value_of_sum = np.zeros(bin_count), np.zeros(bin_count)
     chance_of_sum[0] = math.exp(-rate)
     for total in range(1, bin_count):  # in bins
-        for size in jump_sizes:  # in bins
+        for size in possible_sizes:  # in bins
             if size > total:
                 break
             chance_of_sum[total] += (

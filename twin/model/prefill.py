@@ -60,22 +60,22 @@ def _add_attention(
     core_s = p.core.fixed + layer.prompt_core_s(p.core, die_tokens, die_pairs)
     core_s += p.core.edge * die_tokens
     exchange_s = layer.collective_s(p.exchange, die_tokens)
-    total_s = 0.0
+    attention_s = 0.0
     for index in range(len(p.before)):
         product_s = layer.product_s(p.before[index], die_tokens)
         ops[int(p.before[index].place)] += product_s * layers
-        total_s += product_s
-    total_s += gathers_s
-    total_s += core_s
-    total_s += exchange_s
+        attention_s += product_s
+    attention_s += gathers_s
+    attention_s += core_s
+    attention_s += exchange_s
     for index in range(len(p.after)):
         product_s = layer.product_s(p.after[index], die_tokens)
         ops[int(p.after[index].place)] += product_s * layers
-        total_s += product_s
+        attention_s += product_s
     ops[_GATHER] += gathers_s * layers
     ops[_CORE] += core_s * layers
     ops[_EXCHANGE] += exchange_s * layers
-    return total_s * layers
+    return attention_s * layers
 
 
 @kernel
@@ -90,29 +90,29 @@ def prefill_batch_s(
     seconds of each operator are added to it."""
     if new_tokens <= 0.0:
         return 0.0
-    total_s = _add_attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
+    batch_s = _add_attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
     if p.dense_layers > 0.0:
         ffn_s = layer.product_s(p.dense, die_tokens)
         ops[_DENSE] += ffn_s * p.dense_layers
-        total_s += ffn_s * p.dense_layers
+        batch_s += ffn_s * p.dense_layers
         if p.split_ffn > 0.0:
             gather_s = layer.collective_s(p.gather, new_tokens) * p.dense_layers
             scatter_s = layer.collective_s(p.exchange, die_tokens) * p.dense_layers
             ops[_GATHER] += gather_s
             ops[_EXCHANGE] += scatter_s
-            total_s += gather_s + scatter_s
+            batch_s += gather_s + scatter_s
     if p.drafter.weight > 0.0:  # its layer is dense, so it is booked with those
         drafter_s = layer.product_s(p.drafter, die_tokens) + p.drafter_pair * die_pairs
         ops[_DENSE] += drafter_s
-        total_s += drafter_s
+        batch_s += drafter_s
     ops[_HEAD] += p.head
     ops[_GAPS] += p.launch
-    total_s += p.head + p.launch
+    batch_s += p.head + p.launch
     if p.moe_layers > 0.0:
-        total_s += _moe_layers_s(p, new_tokens, die_tokens, die_pairs, hot_tokens, hot_factor, ops)
-    launch_wait_s = max(0.0, p.kernels - total_s) if die_tokens > p.captured else 0.0
+        batch_s += _moe_layers_s(p, new_tokens, die_tokens, die_pairs, hot_tokens, hot_factor, ops)
+    launch_wait_s = max(0.0, p.kernels - batch_s) if die_tokens > p.captured else 0.0
     ops[_GAPS] += launch_wait_s
-    return total_s + launch_wait_s
+    return batch_s + launch_wait_s
 
 
 @kernel

@@ -154,8 +154,8 @@ class Setting:
         start_s = efficiency.start_s if efficiency is not None else machine.streams_start_s
         if shape.residual_streams == 1 or start_s <= 0.0:
             return 0.0, 0.0
-        bytes_moved = o.mixing_bytes(shape, 2 if efficiency is None else 1)
-        return start_s, bytes_moved / machine.vector_bytes_per_s()
+        token_bytes = o.mixing_bytes(shape, 2 if efficiency is None else 1)
+        return start_s, token_bytes / machine.vector_bytes_per_s()
 
     @property
     def decode_kernels(self) -> float:
@@ -195,8 +195,8 @@ class Setting:
     def kv_copies(self) -> float:
         """Number of copies of a prompt's KV that the dies which share its heads read together: each
         reads only the KV of its heads, but all latents (MLA)."""
-        dies = self.head_dies if self.sends_to_experts else self.split_dies
-        return dies * self.whole.kv_width_of(dies) / self.whole.kv_width
+        sharing_dies = self.head_dies if self.sends_to_experts else self.split_dies
+        return sharing_dies * self.whole.kv_width_of(sharing_dies) / self.whole.kv_width
 
     @property
     def split_dies(self) -> int:
@@ -404,9 +404,9 @@ class Setting:
         heads_ratio = self._computed_heads_ratio(prompt, block_heads)
         computing_s = query_tokens * shape.decode_core_flops * heads_ratio / flops_per_s
         read_count = query_tokens if shape.index_top_k else 1.0
-        bytes_read = shape.core_bytes_per_token_layer(kv_format) * read_count
-        bytes_read *= self.prompt_copies if prompt else 1
-        read_s = bytes_read / m.read_bytes_per_s(efficiency.bandwidth, cores.cube)
+        read_bytes = shape.core_bytes_per_token_layer(kv_format) * read_count
+        read_bytes *= self.prompt_copies if prompt else 1
+        read_s = read_bytes / m.read_bytes_per_s(efficiency.bandwidth, cores.cube)
         if self.independent_cores > 0.0:
             return float(computing_s + read_s)
         roof_power = efficiency.power

@@ -156,9 +156,12 @@ def _add_node(sheet: Boxes, n: int, members: Sequence[int], parent: int, x: floa
         dies = [vertex for vertex in npu_vertices if attrs[vertex]["kind"] == "die"]
         nics = [vertex for vertex in npu_vertices if vertex not in dies]  # above the dies
         dies_top = 9.0 if nics else 3.0
-        for chips, row_top, height in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
-            vertex_width = (NPU_W - 2.0 - 2.0 * len(chips)) / max(1, len(chips))
-            for i, vertex in enumerate(chips):
+        for vertices, row_top, height in (
+            (nics, 3.0, 4.0),
+            (dies, dies_top, NPU_H - 3.0 - dies_top),
+        ):
+            vertex_width = (NPU_W - 2.0 - 2.0 * len(vertices)) / max(1, len(vertices))
+            for i, vertex in enumerate(vertices):
                 sheet.add_vertex(vertex, npu_box, 2.0 + i * (vertex_width + 2.0), row_top,
                                  vertex_width, height)  # fmt: skip
     npus_width = STEP * npus_per_row - 2.0
@@ -211,9 +214,11 @@ def _place_blocks(sheet: Boxes, layout_name: str) -> None:
         positions = _spring_places(sheet)
     next_row = 1.2 + max((y for _, y in positions.values()), default=0.0)
     unplaced = [box for box, _, _ in sheet.blocks if box not in positions]
-    per_row = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
+    blocks_per_row = max(
+        1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced)))
+    )
     for k, box in enumerate(unplaced):
-        positions[box] = float(k % per_row), next_row + k // per_row
+        positions[box] = float(k % blocks_per_row), next_row + k // blocks_per_row
     for box, (x, y) in positions.items():
         corner = round(x * column_width, 1), round(y * row_height, 1)
         sheet.rect[box] = (*corner, *sheet.rect[box][2:])

@@ -40,8 +40,8 @@ class Layout:
     def __init__(self, net: Network) -> None:
         """Lay out the boxes and links of a fabric as built."""
         self.net, self.boxes = net, boxes(net)
-        first_links, _ = net.pairs
-        end_vertices = np.stack([net.tail[first_links], net.head[first_links]], axis=1)
+        link_of_pair, _ = net.pairs
+        end_vertices = np.stack([net.tail[link_of_pair], net.head[link_of_pair]], axis=1)
         self.ends: Array = np.sort(end_vertices, axis=1)  # i8[links, 2], vertices by number
         self.rates = self.lower_direction(net.capacity)  # bytes/s
         names_and_kinds = zip(self.boxes.name, self.boxes.kind, strict=True)
@@ -50,8 +50,8 @@ class Layout:
     def lower_direction(self, values: Array) -> Array:
         """For each link, the lower of the values of its two directions, f8[links]. values:
         f8[directed links]."""
-        first_links, pair_of_link = self.net.pairs
-        lower_values = np.full(first_links.size, np.inf)
+        link_of_pair, pair_of_link = self.net.pairs
+        lower_values = np.full(link_of_pair.size, np.inf)
         np.minimum.at(lower_values, pair_of_link, values)
         return lower_values
 
@@ -61,17 +61,21 @@ class Layout:
         the number of rows (planes), plus the row. -1: the link is not shown."""
         net, row_of_vertex = self.net, matrix_row(self.boxes)
         node_index = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
-        nodes = np.array([node_index.get(node, -1) for node in net.node.tolist()])[self.ends]
-        first_links, _ = net.pairs
-        sub_planes = np.where(nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[first_links], 0), -1)
+        end_nodes = np.array([node_index.get(node, -1) for node in net.node.tolist()])[self.ends]
+        link_of_pair, _ = net.pairs
+        sub_planes = np.where(
+            end_nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[link_of_pair], 0), -1
+        )
         link_rows = np.maximum(row_of_vertex[self.ends].max(axis=1), sub_planes)
-        is_leaving = (nodes[:, 0] != nodes[:, 1]) & (link_rows >= 0)
+        is_leaving = (end_nodes[:, 0] != end_nodes[:, 1]) & (link_rows >= 0)
         has_die = np.isin(self.ends, net.dies).any(axis=1)
         is_entering = (
-            (nodes[:, 0] == nodes[:, 1]) & (row_of_vertex[self.ends].max(axis=1) >= 0) & has_die
+            (end_nodes[:, 0] == end_nodes[:, 1])
+            & (row_of_vertex[self.ends].max(axis=1) >= 0)
+            & has_die
         )
         has_cell = is_leaving | (is_entering & ~np.isin(link_rows, link_rows[is_leaving]))
-        home_node = np.where(nodes[:, 0] >= 0, nodes[:, 0], nodes[:, 1])
+        home_node = np.where(end_nodes[:, 0] >= 0, end_nodes[:, 0], end_nodes[:, 1])
         cell_numbers = home_node * len(self.boxes.rows) + link_rows
         return np.where(has_cell & (home_node >= 0), cell_numbers, -1)
 
@@ -100,10 +104,10 @@ def machine_message(fabric: Network) -> dict[str, Any]:
     sheet, net = picture.boxes, picture.net
     kinds = list(dict.fromkeys([*KINDS, *sheet.kind]))
     planes_and_counts = [(attrs["plane"], attrs["links"]) for attrs in net.link_data]
-    first_links, _ = net.pairs
+    link_of_pair, _ = net.pairs
     tail_kinds = (net.vertex_data[vertex]["kind"] for vertex in net.tail.tolist())
     plane_of = dict(zip(tail_kinds, (plane for plane, _ in planes_and_counts), strict=True))
-    links_and_rates = zip(first_links.tolist(), picture.rates.tolist(), strict=True)
+    links_and_rates = zip(link_of_pair.tolist(), picture.rates.tolist(), strict=True)
     link_types = [(*planes_and_counts[k], rate) for k, rate in links_and_rates]
     type_index = {link_type: k for k, link_type in enumerate(dict.fromkeys(link_types))}
     box_of = np.array([sheet.box_of[vertex] for vertex in range(len(net.vertices))])
@@ -307,7 +311,8 @@ def draw_fabric(
                 "colours": plane_colours(fabric) | theme.ROLE | theme.KIND,
                 "chips": [choice_label(CHIPS, chip, facts) for chip in chips],
                 "carried": "" if carried is None else deflate_json(list(carried)),
-                "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
+                "high": max((link_value for link_value in carried or () if link_value is not None),
+                            default=0.0) or 1.0,
                 "unit": unit, "modes": list((modes or {}).items()),
                 "editable": on_act is not None, "acted": acted,
             },

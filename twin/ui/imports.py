@@ -256,7 +256,7 @@ def _preview_machine(machine: ImportedMachine) -> Preview:
         notes.append(
             f"Its NPUs have {dies_text} each: the chip becomes {load_chip(facts, chip).title}."
         )
-    link_counts = Counter(end for *ends, _ in machine.links for end in ends)
+    link_counts = Counter(link_end for *ends, _ in machine.links for link_end in ends)
     switches = [name for name, attrs in machine.vertices if attrs["kind"] == "switch"]
     if switches:  # a name with a typing error is one, and has few cables
         listed_names = first_few(sorted(switches, key=link_counts.__getitem__))

@@ -82,14 +82,16 @@ def draw_answer(strip: Strip, draft: Scenario) -> str:
         fault_hint = " · what fails later is not in it: press Run" if has_later_faults else ""
         misses_swings = horizon_s < draft.horizon_s and not draft.workload.profile.flat
         swing_hint = " · how the load swings later is not in it: press Run" if misses_swings else ""
-        state = status.summary.get("steady_state")
-        fill_hint = " · still filling: press Run for a longer one" if state == "filling" else ""
+        steady_state = status.summary.get("steady_state")
+        fill_hint = (
+            " · still filling: press Run for a longer one" if steady_state == "filling" else ""
+        )
         hints = fault_hint + swing_hint + fill_hint
         st.markdown(_slo_figures(status.summary, draft) + hints, width="content")
     if status.searching:
         with strip.progress:
             _redraw_progress(run, until_found=True)
-    summary = {} if state == "filling" or misses_swings else status.summary
+    summary = {} if steady_state == "filling" or misses_swings else status.summary
     _draw_verdict(strip.verdict, draft, summary, status.capacity)
     return run
 

@@ -55,8 +55,8 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     """Quantiles of TTFT and TPOT in s. TTFT counts requests with a first token after the warm-up,
     TPOT requests that finished after it."""
     requests = session.store().runs.table(run, "requests", _STAMPS)
-    first_s = requests["first_token_s"].to_numpy()
-    is_ttft_steady = (first_s > 0.0) & (first_s >= warmup_s)  # not of those at the start
+    first_token_s = requests["first_token_s"].to_numpy()
+    is_ttft_steady = (first_token_s > 0.0) & (first_token_s >= warmup_s)  # not those at the start
     ends_after_warmup = requests["finish_s"].to_numpy() >= warmup_s
     ttft_s = latency.span_s(requests, "arrival_s", "first_token_s")
     is_slowest = np.zeros(len(is_ttft_steady), bool)
@@ -64,7 +64,11 @@ def latencies(run: str, warmup_s: float) -> Latencies:
         is_slowest = is_ttft_steady & (ttft_s >= np.quantile(ttft_s[is_ttft_steady], 1 - SLOWEST))
     stages_s = ((name, latency.span_s(requests, *ends)[is_slowest])
                 for name, *ends in latency.TTFT_PARTS)  # fmt: skip
-    stage_means = [(stage, float(np.nanmean(s))) for stage, s in stages_s if np.isfinite(s).any()]
+    stage_means = [
+        (stage, float(np.nanmean(stage_s)))
+        for stage, stage_s in stages_s
+        if np.isfinite(stage_s).any()
+    ]
     tpot_s = latency.tpot_s(requests)[ends_after_warmup]
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)
 

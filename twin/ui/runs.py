@@ -364,9 +364,11 @@ def _draw_figures(row: RunRow, scenario: Scenario) -> None:
             if limit_s is not None:
                 latest_text, tile_options = seconds(points[-1]), slo_margin(points[-1], limit_s)
             st.metric(label, latest_text, chart_data=points, **tile_options)
-    pace = f"{three_figures(figures.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
+    pace_text = (
+        f"{three_figures(figures.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
+    )
     rejected_text = f" · {figures['rejected']:,.0f} rejected" if figures.get("rejected") else ""
-    st.caption(f"{pace}{rejected_text}")
+    st.caption(f"{pace_text}{rejected_text}")
 
 
 def draw_failure(row: RunRow, scenario: Scenario) -> None:

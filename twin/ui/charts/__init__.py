@@ -255,22 +255,24 @@ def dies(
     node_dies = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
     nodes = int(ranks["node"].max() or 0) + 1  # type: ignore[arg-type]
     node_dies = max(node_dies, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[arg-type]
-    cells = np.full((node_dies, nodes), np.nan)
+    cell_values = np.full((node_dies, nodes), np.nan)
     hover_texts = np.full((node_dies, nodes), "not in use", dtype=object)
     title = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
     # Instances that share a die, in turn or at once: the one with the highest figure is shown.
     used_dies = ranks.sort(column, nulls_last=False).group_by("die").last().with_columns(name=title)
     cell_of_die = (used_dies["die"] % node_dies).to_numpy(), used_dies["node"].to_numpy()
     multiplier, unit = (100.0, " %") if percent else (1.0, "")
-    cells[cell_of_die] = multiplier * used_dies[column].cast(pl.Float64).to_numpy()
+    cell_values[cell_of_die] = multiplier * used_dies[column].cast(pl.Float64).to_numpy()
     hover_texts[cell_of_die] = used_dies["name"].to_numpy()
     fig = figure(height=120 + 14 * node_dies)
     base.add_heat_map(
-        fig, cells, dark=dark, customdata=hover_texts, xgap=1.5, ygap=1.5, hoverongaps=False,
+        fig, cell_values, dark=dark, customdata=hover_texts, xgap=1.5, ygap=1.5, hoverongaps=False,
         zmax=100 if percent else None, colorbar={"ticksuffix": unit},
         hovertemplate=f"%{{customdata}}<br>{label} %{{z:.3~g}}{unit}<extra></extra>",
     )  # fmt: skip
-    low, high = (three_figures(float(value)) for value in (np.nanmin(cells), np.nanmax(cells)))
+    low, high = (
+        three_figures(float(value)) for value in (np.nanmin(cell_values), np.nanmax(cell_values))
+    )
     return base.chart(
         fig,
         f"{label} of {numbered(used_dies.height, 'die')} in use, from {low}{unit} to {high}{unit}.",

@@ -70,7 +70,7 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
         ratio_column.max().alias("worst layer"), ratio_column.mean().alias("mean of layers"),
         ratio_column.median().alias("median layer"),
     ).sort("t_s")  # fmt: skip
-    colours = (theme.SERIES[number] for number in (3, 0, 4))
+    colours = (theme.SERIES[index] for index in (3, 0, 4))
     for label, colour in zip(ratios_by_time.columns[1:], colours, strict=True):
         load_ratios = ratios_by_time[label].to_numpy()
         base.add_line(fig, ratios_by_time["t_s"].to_numpy() * units_per_s, load_ratios, colour,

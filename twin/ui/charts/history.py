@@ -113,9 +113,9 @@ def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], uni
             x=hours["hour"].to_list(), y=hours[column].to_list(), name=label,
             marker={"color": colour, "line_width": 0}, hovertemplate="%{y:,.3~g} " + unit,
         )  # fmt: skip
-        filled = hours.with_columns(pl.col(column).fill_null(0.0))
-        low_and_high = filled[column].arg_min(), filled[column].arg_max()
-        low_row, high_row = (filled.row(int(k or 0), named=True) for k in low_and_high)
+        filled_hours = hours.with_columns(pl.col(column).fill_null(0.0))
+        low_and_high = filled_hours[column].arg_min(), filled_hours[column].arg_max()
+        low_row, high_row = (filled_hours.row(int(k or 0), named=True) for k in low_and_high)
         sentences.append(
             f"{label}: {amount(low_row[column], 'rate', unit)} at least, in hour {low_row['hour']}"
             f", {amount(high_row[column], 'rate', unit)} at most, in hour {high_row['hour']}"

@@ -168,11 +168,13 @@ def _error_bars(
 ) -> dict[str, Any]:
     """Plotly's properties of error bars. bands: for each value, (low, high) as multiples of it;
     None: no bar."""
-    ends = [(1.0, 1.0) if band is None else band for band in bands]
+    known_bands = [(1.0, 1.0) if band is None else band for band in bands]
     return {
         "type": "data", "symmetric": False, "thickness": 1, "width": 3, "color": colour,
-        "array": [value * (high - 1.0) for value, (_, high) in zip(values, ends, strict=True)],
-        "arrayminus": [value * (1.0 - low) for value, (low, _) in zip(values, ends, strict=True)],
+        "array": [value * (high - 1.0)
+                  for value, (_, high) in zip(values, known_bands, strict=True)],
+        "arrayminus": [value * (1.0 - low)
+                       for value, (low, _) in zip(values, known_bands, strict=True)],
     }  # fmt: skip
 
 

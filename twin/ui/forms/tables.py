@@ -195,8 +195,9 @@ def schedule_warnings(draft: Scenario) -> list[str]:
     schedule, sentences = draft.elastic.schedule, []
     npu_limit = max(draft.elastic.npus, npus_used(draft))
     npus_wanted_by_row = [
-        (sum(row.wanted_instances(role) * npus for role, _, npus in pools(draft)), -k, row.at_s)
-        for k, row in enumerate(schedule) if row.at_s < draft.horizon_s
+        (sum(row.wanted_instances(role) * npus for role, _, npus in pools(draft)),
+         -row_number, row.at_s)
+        for row_number, row in enumerate(schedule) if row.at_s < draft.horizon_s
     ]  # fmt: skip
     npus, _, at_s = max(npus_wanted_by_row, default=(0, 0, 0.0))
     if npus > npu_limit:
@@ -206,8 +207,10 @@ def schedule_warnings(draft: Scenario) -> list[str]:
         )
     end_s = draft.horizon_s
     if late_times := [words.duration_text(row.at_s) for row in schedule if row.at_s >= end_s]:
-        end_text, times = words.duration_text(end_s), ", ".join(late_times)
-        sentences.append(f"After the end of the run at {end_text}, so never seen: rows at {times}.")
+        end_text, late_text = words.duration_text(end_s), ", ".join(late_times)
+        sentences.append(
+            f"After the end of the run at {end_text}, so never seen: rows at {late_text}."
+        )
     return sentences
 
 

@@ -221,18 +221,22 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
     bars = []
     for row in figures_of(compared.metrics, "Headlines"):
         base_value, metric = row.values[compared.baseline], metric_of(row.name)
-        for bar, run in enumerate(_other_runs(compared)):
-            value = row.values[run]
-            if value is None or base_value is None or row.verdicts[run] in EQUAL:
+        for bar_run, run_index in enumerate(_other_runs(compared)):
+            value = row.values[run_index]
+            if value is None or base_value is None or row.verdicts[run_index] in EQUAL:
                 continue
             divisor = 1.0 if metric.kind == "share" else base_value
             change = (value - base_value) / divisor if divisor else math.copysign(FAR, value)
-            short_text = row.paired_text(run) or change_and_verdict(row.name, value, base_value)[0]
+            short_text = (
+                row.paired_text(run_index) or change_and_verdict(row.name, value, base_value)[0]
+            )
             if len(short_text) > BAR_CHARS:  # the table and the label say the unit
                 short_text = short_text.partition(" ")[0]
             pair_text = f"{as_text(row.name, base_value)} → {as_text(row.name, value)}"
             bars.append(
-                Difference(metric.label, bar, change, short_text, pair_text, row.verdicts[run])
+                Difference(
+                    metric.label, bar_run, change, short_text, pair_text, row.verdicts[run_index]
+                )
             )
     return bars
 
@@ -267,7 +271,9 @@ def _best_runs_sentence(compared: Comparison) -> str:
         if "leading" not in metric_of(row.name).places or len({value for value, _ in pairs}) < 2:
             continue
         best_pair = max(pairs) if row.better == "higher" else min(pairs)
-        if all(word in EQUAL for i, word in enumerate(row.verdicts) if i != compared.baseline):
+        if all(
+            verdict in EQUAL for i, verdict in enumerate(row.verdicts) if i != compared.baseline
+        ):
             continue
         labels_by_letter[LETTERS[best_pair[1]]].append(metric_of(row.name).label)
     if not labels_by_letter:
@@ -287,7 +293,10 @@ def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: in
     baseline, and whether both may be equal within it. base: index of the baseline."""
     base_question = (scenarios[base], rows[base].summary)
     return {
-        i: {r.figure.metric: r for r in known_ratios((scenarios[i], run.summary), base_question)}
+        i: {
+            ratio.figure.metric: ratio
+            for ratio in known_ratios((scenarios[i], run.summary), base_question)
+        }
         for i, run in enumerate(rows)
         if i != base
     }
@@ -296,9 +305,11 @@ def ratio_errors(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: in
 def equality_sentences(known: Known) -> list[str]:
     """Sentences on runs whose figures may equal the baseline's. known: see `ratio_errors`."""
     sentences = []
-    for run, ratios in known.items():
+    for run_index, ratios in known.items():
         equal = [f"{ratio.figure.name} ({ratio.band})" for ratio in ratios.values() if ratio.equal]
-        begin_text = f"{LETTERS[run]} may equal the baseline in {' and '.join(equal)}: four of five"
+        begin_text = (
+            f"{LETTERS[run_index]} may equal the baseline in {' and '.join(equal)}: four of five"
+        )
         sentences += [f"{begin_text} published ratios are met within that."] if equal else []
     return sentences
 
@@ -364,8 +375,8 @@ def with_seeds(
     list is empty while a compared run has no result."""
     if any(run.state != "done" for run in rows):
         return compared, []
-    seeded_by_run, store = reseed(scenarios, compared.baseline), session.store()
-    scenario_runs = [[(s, find_run(store, s)) for s in seeded] for seeded in seeded_by_run]
+    scenarios_by_run, store = reseed(scenarios, compared.baseline), session.store()
+    scenario_runs = [[(s, find_run(store, s)) for s in seeded] for seeded in scenarios_by_run]
     missing_scenarios = [s for seeded in scenario_runs for s, run in seeded if run is None]
     summaries = [
         [None if run is None else run.summary for _, run in seeded] for seeded in scenario_runs

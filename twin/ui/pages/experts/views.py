@@ -47,7 +47,9 @@ class Snapshot:
 def instances_of(die_load: pl.DataFrame) -> list[tuple[str, int]]:
     """(role, number) of every instance with recorded load, decode first."""
     pairs = die_load.select("role", "instance").unique().rows()
-    return sorted(((str(role), int(i)) for role, i in pairs), key=lambda x: (x[0] == "prefill", *x))
+    return sorted(
+        ((str(role), int(number)) for role, number in pairs), key=lambda x: (x[0] == "prefill", *x)
+    )
 
 
 def moments_of(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
@@ -149,7 +151,9 @@ def draw_tiles(row: RunRow, role: str, instance: int) -> None:
     """Draw tiles of an instance: imbalance at the start and at the end, and moved weights."""
     die_load = record.table(row.id, "die_load")
     moments = moments_of(die_load, role, instance)
-    at_start, at_end = (snapshot_at(die_load, role, instance, m) for m in (moments[0], moments[-1]))
+    at_start, at_end = (
+        snapshot_at(die_load, role, instance, moment) for moment in (moments[0], moments[-1])
+    )
     rebalances = rebalance_rows(record.table(row.id, "events"), role, instance)
     moves_s = sum((move["end_s"] or move["t_s"]) - move["t_s"] for move in rebalances)
     hint = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."

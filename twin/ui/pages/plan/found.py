@@ -126,14 +126,16 @@ def _draw_ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def scenario_of(plan: Plan, row: Mapping[str, Any]) -> Scenario:
     """The scenario of a ranked deployment; its name and question say which one it is."""
-    original, settings = plan.scenario, dict(row["settings"])
-    run_name = words.truncated(f"{original.name} · plan {row['rank']}", words.NAME_MOST)
-    question = f"Deployment {row['rank']} of a plan for {original.name}: {brief_text(settings)}."
+    plan_scenario, settings = plan.scenario, dict(row["settings"])
+    run_name = words.truncated(f"{plan_scenario.name} · plan {row['rank']}", words.NAME_MOST)
+    question = (
+        f"Deployment {row['rank']} of a plan for {plan_scenario.name}: {brief_text(settings)}."
+    )
     question = words.truncated(question, words.QUESTION_MOST)
     try:
-        return with_overrides(original, {**settings, "name": run_name, "question": question})
+        return with_overrides(plan_scenario, {**settings, "name": run_name, "question": question})
     except SpecError:
-        return original
+        return plan_scenario
 
 
 def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:

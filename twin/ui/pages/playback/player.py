@@ -98,7 +98,7 @@ def player_message(
         "window_s": scenario.horizon_s / window_count if window_count else 0.0,
         "horizon_s": scenario.horizon_s,
         "warmup_s": scenario.warmup_s,
-        "instances": [[i.role, i.name] for i in instances],
+        "instances": [[instance.role, instance.name] for instance in instances],
         "seats": _seat_rows(numbered_tables.get("seats"), instances, windows),
         "measured": _figures_by_window(numbered_tables["instances"], windows, len(instances)),
         "series": series_keys,
@@ -124,9 +124,11 @@ def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
 
 def _with_numbers(frame: pl.DataFrame, instances: Sequence[Instance]) -> pl.DataFrame:
     """The table with a new column `number`: index in `instances` of each row's instance, or -1."""
-    number_of = {(i.role, i.index): k for k, i in enumerate(instances)}
+    number_of = {(instance.role, instance.index): k for k, instance in enumerate(instances)}
     roles_and_indices = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
-    numbers = pl.Series([number_of.get(key, -1) for key in roles_and_indices], dtype=pl.Int64)
+    numbers = pl.Series(
+        [number_of.get(role_and_index, -1) for role_and_index in roles_and_indices], dtype=pl.Int64
+    )
     return frame.with_columns(number=numbers)
 
 
@@ -137,16 +139,18 @@ def _seat_rows(
     window], ends exclusive. seats: table of moves; None if instances stay where they are."""
     if seats is None:
         return [[k, first_die, last_die + 1, 0, windows.height]
-                for k, i in enumerate(instances) for first_die, last_die in i.spans()]  # fmt: skip
+                for k, instance in enumerate(instances)
+                for first_die, last_die in instance.spans()]  # fmt: skip
     starts_s = windows["t_s"].to_numpy()
     seats_of: dict[int, dict[float, list[tuple[int, int]]]] = {}
     for row in seats.iter_rows(named=True):
         seat = (row["first_die"], row["first_die"] + row["dies"])
         seats_of.setdefault(row["number"], {}).setdefault(row["t_s"], []).append(seat)
     seat_rows: list[list[int]] = []
-    for instance_number, by_time in seats_of.items():
-        borders = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
-        windows_and_dies = zip(pairwise(borders), by_time.values(), strict=True)
+    for instance_number, seats_by_time in seats_of.items():
+        window_borders = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in seats_by_time]
+        window_borders.append(windows.height)
+        windows_and_dies = zip(pairwise(window_borders), seats_by_time.values(), strict=True)
         for (first_window, end_window), die_ranges in windows_and_dies:
             seat_rows += [[instance_number, first_die, end_die, first_window, end_window]
                      for first_die, end_die in die_ranges if first_window < end_window]  # fmt: skip

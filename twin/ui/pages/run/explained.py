@@ -181,15 +181,18 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
     if not choices:
         st.markdown("No request finished after the warm-up.")
         return
-    criterion, number = _draw_request_choice(choices, int(row.summary.get("requests") or 1))
+    criterion, request_number = _draw_request_choice(choices, int(row.summary.get("requests") or 1))
     median_number = choices[criterion][1]
-    request, median = record.request_row(row.id, number), record.request_row(row.id, median_number)
+    request = record.request_row(row.id, request_number)
+    median = record.request_row(row.id, median_number)
     if request is None or median is None:
-        st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
+        st.warning(f"Request {request_number} is not in this run.", icon=":material/search_off:")
         return
-    passes_of_both = _passes_of(row, scenario, number, median_number)
+    passes_of_both = _passes_of(row, scenario, request_number, median_number)
     times_s, median_times_s = map(_seconds_to_first_token, (request, median), passes_of_both)
-    st.subheader(_request_sentence(number, times_s, median_times_s, request, median), anchor=False)
+    st.subheader(
+        _request_sentence(request_number, times_s, median_times_s, request, median), anchor=False
+    )
     st.caption(_description_of(request))
     if passes_of_both[0] is not None and (hot_reads := passes_of_both[0].hot_reads):
         nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in hot_reads)
@@ -205,7 +208,7 @@ def draw_one_request(row: RunRow, scenario: Scenario) -> None:
     caption = "Stages of this request next to the median of all."
     plot(charts.waterfall(times_s, caption, colours=colours, median=median_times_s), "request")
     st.caption(f"To the first token. Grey: request {median_number:,}, the median by {criterion}.")
-    draw_sections("run.request", row, number)
+    draw_sections("run.request", row, request_number)
     _draw_decoding((request, median), passes_of_both)
 
 

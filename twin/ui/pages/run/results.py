@@ -187,7 +187,9 @@ def _span_sentence(s: Scenario) -> str:
 def draw_downloads(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a download, and a button for every format."""
     store = session.store()
-    row_counts = {name.capitalize(): item.rows for name, item in store.runs.tables(row.id).items()}
+    row_counts = {
+        name.capitalize(): table.rows for name, table in store.runs.tables(row.id).items()
+    }
     extras = hooks_of(Section, "run.download")
     choice_names = [SUMMARY, WHOLE, *row_counts, QUESTION, *extras]
     selected_name = st.selectbox(
@@ -202,9 +204,11 @@ def draw_downloads(row: RunRow, scenario: Scenario) -> None:
     if row_count is not None:
         st.caption(f"{numbered(row_count, 'row')}; times in seconds, sizes in bytes.")
     with st.container(horizontal=True):
-        for kind, make in download_makers(store, row, scenario, selected_name, row_count).items():
+        for kind, make_file in download_makers(
+            store, row, scenario, selected_name, row_count
+        ).items():
             file = f"{file_stem(row)}-{selected_name.lower()}.{ENDINGS[kind]}"
-            draw_download(kind, make, file, f"download-{selected_name}-{kind}")
+            draw_download(kind, make_file, file, f"download-{selected_name}-{kind}")
 
 
 def download_makers(

@@ -103,7 +103,9 @@ def draw_latency(row: RunRow, scenario: Scenario) -> None:
         if row.summary.get(f"{key}_mean") is not None
     ]
     st.dataframe(percentile_rows, hide_index=True)
-    st.caption("  \n".join(f"**{n}** {METRICS[f'{key}_mean'].help}" for n, key in SPREADS.items()))
+    st.caption(
+        "  \n".join(f"**{title}** {METRICS[f'{key}_mean'].help}" for title, key in SPREADS.items())
+    )
 
 
 def draw_over_time(row: RunRow, scenario: Scenario) -> None:
@@ -117,11 +119,12 @@ def draw_over_time(row: RunRow, scenario: Scenario) -> None:
 
 def draw_pass_times_of_phases(row: RunRow, scenario: Scenario) -> None:
     """Draw mean times of decode iterations and prefill batches, and iterations over the run."""
-    table, layers = record.table(row.id, "operators"), record.layer_timelines(row.id, row, scenario)
-    phases = [phase for phase in ("decode", "prefill") if (table["phase"] == phase).any()]
+    operators = record.table(row.id, "operators")
+    timelines = record.layer_timelines(row.id, row, scenario)
+    phases = [phase for phase in ("decode", "prefill") if (operators["phase"] == phase).any()]
     for phase in phases:
-        timeline, operator_rows = layers.get(phase), record.iteration_rows(row, scenario, phase)
-        pass_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
+        timeline, operator_rows = timelines.get(phase), record.iteration_rows(row, scenario, phase)
+        pass_s = float(operators.filter(operators["phase"] == phase)["per_iteration_s"].sum())
         pass_name = "iteration" if phase == "decode" else "batch"
         st.subheader(f"A mean {phase} {pass_name} takes {seconds(pass_s)}", anchor=False)
         if phase == "decode":
@@ -130,7 +133,7 @@ def draw_pass_times_of_phases(row: RunRow, scenario: Scenario) -> None:
     if "decode" in phases:
         st.subheader("The decode iteration over time", anchor=False)
         windows = record.table(row.id, "windows")
-        chart = charts.iteration_over_time(windows, scenario.warmup_s, "decode" not in layers)
+        chart = charts.iteration_over_time(windows, scenario.warmup_s, "decode" not in timelines)
         plot(chart, "iteration")
     st.caption("Mean over all iterations of all instances; layers at the run's mean load.")
 
@@ -163,8 +166,10 @@ def draw_load(row: RunRow, scenario: Scenario) -> None:
             plot(charts.over_time("power", windows, scenario.warmup_s), "power")
     st.subheader("Die by die", anchor=False)
     ranks = held_by_attention_dies(record.table(row.id, "ranks"))
-    figures = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
-    figure = draw_choice("Figure", figures, "die-figure", wrap=True)
+    figure_names = [
+        name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()
+    ]
+    figure = draw_choice("Figure", figure_names, "die-figure", wrap=True)
     column, is_percent = DIE_FIGURES[figure]
     plot(charts.dies(ranks, column, figure, percent=is_percent, dark=is_dark()), "dies")
     st.caption(
@@ -254,8 +259,12 @@ def draw_scenario(row: RunRow, scenario: Scenario) -> None:
 
 def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
     """Rows of the table of all fields of a scenario: group, field, value, unit."""
-    paths_by_group = [item for form in FORMS for item in form_groups(form).items()]
-    rows = [_field_row(scenario, group, path) for group, paths in paths_by_group for path in paths]
+    groups_and_paths = [
+        group_and_paths for form in FORMS for group_and_paths in form_groups(form).items()
+    ]
+    rows = [
+        _field_row(scenario, group, path) for group, paths in groups_and_paths for path in paths
+    ]
     group_of = {
         "models": "Pools", "tenants": "Clients", "faults": "Faults", "supernode.kinds": "Machine",
         "supernode.edits": "Machine", "deployment.seats": "Pools", "elastic.schedule": "Elasticity",

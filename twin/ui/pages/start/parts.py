@@ -94,8 +94,10 @@ def break_point_axis(draft: Scenario) -> sweep.Axis:
         return default_axis("workload.trace.rate_multiplier")
     if isinstance(outlook, str) or not outlook.slo_req_per_s:
         return default_axis("workload.rate_req_per_s")
-    low_rate, high_rate = (float(f"{outlook.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
-    return sweep.spaced_axis("workload.rate_req_per_s", low_rate, high_rate, BREAK_POINTS)
+    low_req_per_s, high_req_per_s = (
+        float(f"{outlook.slo_req_per_s * multiple:.2g}") for multiple in BREAKS
+    )
+    return sweep.spaced_axis("workload.rate_req_per_s", low_req_per_s, high_req_per_s, BREAK_POINTS)
 
 
 def draw_sliders(draft: Scenario) -> None:

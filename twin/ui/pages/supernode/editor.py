@@ -107,8 +107,10 @@ def seat_by_hand(instance: str, element: str) -> bool:
         return {"deployment.placement": "by_hand", "deployment.seats": seat_rows}
 
     try:
-        trial = place(with_overrides(draft, seat_fields([new_row])), fabric)
-        dies = {die for i in trial.instances if i.name == instance for die in i.die_of_rank}
+        trial_placement = place(with_overrides(draft, seat_fields([new_row])), fabric)
+        dies = {
+            die for i in trial_placement.instances if i.name == instance for die in i.die_of_rank
+        }
         seat_rows = [
             seat_row for placed in place(draft, fabric).instances
             if placed.name != instance and dies.isdisjoint(placed.die_of_rank)
@@ -181,7 +183,9 @@ def reset_edits(edits: Sequence[Edit]) -> None:
     preset_edits = {(edit.element, edit.to): edit for edit in session.preset().supernode.edits}
     draft_edits = session.draft().supernode.edits
     other_edits = (edit for edit in draft_edits if (edit.element, edit.to) not in edited_ends)
-    apply_edits([*other_edits, *(preset_edits[e] for e in edited_ends if e in preset_edits)])
+    apply_edits(
+        [*other_edits, *(preset_edits[ends] for ends in edited_ends if ends in preset_edits)]
+    )
 
 
 def changed_edits(
@@ -202,10 +206,12 @@ def changed_edits(
                   "capacity_factor": capacity, "latency_factor": latency}  # fmt: skip
         new_fields = {name: value for name, value in edit_fields.items() if value is not None}
         edit_of[ends] = Edit(**old_edit.model_dump() | new_fields)
-    remaining = tuple(e for e in edit_of.values() if e != Edit(element=e.element, to=e.to))
-    if len(remaining) > MOST:
-        raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")
-    return remaining
+    remaining_edits = tuple(e for e in edit_of.values() if e != Edit(element=e.element, to=e.to))
+    if len(remaining_edits) > MOST:
+        raise ValueError(
+            f"{len(remaining_edits):,} edits are more than the {MOST:,} a scenario may hold"
+        )
+    return remaining_edits
 
 
 def edits_without(

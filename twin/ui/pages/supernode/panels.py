@@ -105,28 +105,29 @@ def headlines(s: Scenario, fabric: Network) -> list[Headline]:
         instances = place(s, fabric).instances
     except HardwareError:  # the answer above the prices says why
         return []
-    key_of, tiles = make_price_key(fabric), list[Headline]()
+    price_key_of, tiles = make_price_key(fabric), list[Headline]()
 
     def instances_of(*roles: str) -> list[Instance]:
         """Instances of these roles."""
         return [i for i in instances if i.role in roles]
 
     serving_instances = instances_of("decode", "colocated") or instances_of("prefill")
-    exchangers = [i for i in serving_instances if i.dies > 1]
-    if exchangers:
-        label = f"All-to-all, {exchangers[0].role} die"
-        tiles.append(_slowest_headline(label, "die", exchangers, key_of,
+    multi_die_instances = [i for i in serving_instances if i.dies > 1]
+    if multi_die_instances:
+        label = f"All-to-all, {multi_die_instances[0].role} die"
+        tiles.append(_slowest_headline(label, "die", multi_die_instances, price_key_of,
                               lambda i: prices.all_to_all(fabric, i.die_of_rank)))  # fmt: skip
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
         label, owner = f"KV transfer, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
-        tiles.append(_slowest_headline(label, owner, instances_of("prefill", "decode"), key_of,
-                              lambda i: _hand_off_price(fabric, instances, i, plane)))  # fmt: skip
+        tiles.append(_slowest_headline(
+            label, owner, instances_of("prefill", "decode"), price_key_of,
+            lambda i: _hand_off_price(fabric, instances, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
         pool_plane, readers = s.memory_pool.plane, instances_of("prefill", "colocated")
         label, owner = f"Pool read, instance · {PLANES[pool_plane]}", f"{readers[0].role} instance"
-        tiles.append(_slowest_headline(label, owner, readers, key_of, lambda i: prices.pool_read(
-            fabric, i.die_of_rank, pool_plane)))  # fmt: skip
+        tiles.append(_slowest_headline(label, owner, readers, price_key_of, lambda i:
+            prices.pool_read(fabric, i.die_of_rank, pool_plane)))  # fmt: skip
     return tiles
 
 
@@ -150,8 +151,10 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 
     prefill_dies, decode_dies = dies_of("prefill", "colocated"), dies_of("decode", "colocated")
     if traffic == "experts":
-        exchangers = [i for i in placed if i.dies > 1 and (i.role != "prefill" or not decode_dies)]
-        yield from (demands.exchange_load(net, i.die_of_rank) for i in exchangers)
+        multi_die_instances = [
+            i for i in placed if i.dies > 1 and (i.role != "prefill" or not decode_dies)
+        ]
+        yield from (demands.exchange_load(net, i.die_of_rank) for i in multi_die_instances)
     elif traffic == "kv_hand_off" and s.deployment.mode == "disaggregated":
         yield demands.kv_load(net, prefill_dies, decode_dies, s.deployment.kv_transfer_plane)
     elif traffic == "pool_read" and s.memory_pool.enabled and prefill_dies:
@@ -186,8 +189,10 @@ def _slowest_headline(
         all_prices = [price_of(instance) for instance in instance_by_key.values()]
     except HardwareError as error:
         return Headline(label, None, owner, str(error))
-    lowest = min(reversed(all_prices), key=lambda p: p.bytes_per_s)
-    return Headline(label, lowest.bytes_per_s, owner, lowest.bottleneck, lowest.latency_s)
+    lowest_price = min(reversed(all_prices), key=lambda p: p.bytes_per_s)
+    return Headline(
+        label, lowest_price.bytes_per_s, owner, lowest_price.bottleneck, lowest_price.latency_s
+    )
 
 
 def hashed_planes(fabric: Network) -> list[str]:
@@ -209,9 +214,10 @@ def collisions(s: Scenario, fabric: Network) -> Collisions:
 
 def _traffic_loads(s: Scenario, net: Network) -> Iterator[tuple[str, Load]]:
     """Yield (kind of traffic, load) of the instances; of instances with equal prices only one."""
-    key_of = make_price_key(net)
+    price_key_of = make_price_key(net)
     instances = place(s, net).instances
-    distinct_instances = list({(i.role, key_of(i)): i for i in reversed(instances)}.values())[::-1]
+    instance_by_key = {(i.role, price_key_of(i)): i for i in reversed(instances)}
+    distinct_instances = list(instance_by_key.values())[::-1]
     decode_dies = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
     for instance in distinct_instances:
         if instance.dies > 1:
@@ -295,11 +301,13 @@ def draw_prices(draft: Scenario, fabric: Network) -> None:
                     delta = f"{100 * change:+.3g} % of {_rate_text(bytes_per_s_before or 0.0)}"
                 elif bytes_per_s_before:
                     delta = "unchanged"
-                latency = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
+                latency_text = (
+                    f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
+                )
                 rate_text = _rate_text(price.bytes_per_s)
                 help_text = (
                     f"A {price.owner} gets this, one direction, with no other traffic on the way; "
-                    f"the slowest one. Full first: {price.bottleneck}.{latency} The change is "
+                    f"the slowest one. Full first: {price.bottleneck}.{latency_text} The change is "
                     "against the machine that this draft began with."
                 )
             st.metric(price.label, rate_text, delta, delta_color="normal" if is_changed else "off",
@@ -338,8 +346,10 @@ def draw_totals(net: Network, facts: Facts, draft: Scenario) -> None:
         for name, (value_text, help_text) in tiles.items():
             st.metric(name, value_text, help=help_text)
     ub_routing, rdma_routing = net.routing("ub"), net.routing("rdma")
-    both_text = f"{PLANES['ub']}: {ROUTED[ub_routing]}  \n{PLANES['rdma']}: {ROUTED[rdma_routing]}"
-    st.caption(ROUTED[ub_routing] if ub_routing == rdma_routing else both_text)
+    routing_text = (
+        f"{PLANES['ub']}: {ROUTED[ub_routing]}  \n{PLANES['rdma']}: {ROUTED[rdma_routing]}"
+    )
+    st.caption(ROUTED[ub_routing] if ub_routing == rdma_routing else routing_text)
     if any(edit.add == "link" for edit in edits):
         st.caption(ADDED[ub_routing])
 

@@ -40,9 +40,9 @@ def rows_of(net: Network, kind: str) -> pl.DataFrame:
     all links: both ends, GB/s as built and now, latency divided by the latency as built."""
     picture = layout(built(net))
     if kind == LINKS:
-        first_links, _ = picture.net.pairs
+        link_of_pair, _ = picture.net.pairs
         with np.errstate(invalid="ignore", divide="ignore"):
-            latency_factor = net.latency[first_links] / picture.net.latency[first_links]
+            latency_factor = net.latency[link_of_pair] / picture.net.latency[link_of_pair]
         end_names = np.array(net.vertices, object)[picture.ends]
         end_columns = {NAME: end_names[:, 0].tolist(), TO: end_names[:, 1].tolist()}
         rates = {BUILT: picture.rates / 1e9, NOW: picture.lower_direction(net.capacity) / 1e9}

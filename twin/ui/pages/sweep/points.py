@@ -80,13 +80,14 @@ def draw_axis_choice(
         return sweep.parse_axis(
             f"{path}={','.join(str(picked).lower() for picked in picked_values)}"
         )
-    kind, pattern = field.kind, "%d" if field.kind is int else "%.6g"
-    lowest, highest = kind(field.low or 0), kind(field.high or 1e9)
+    number_type, pattern = field.kind, "%d" if field.kind is int else "%.6g"
+    lowest, highest = number_type(field.low or 0), number_type(field.high or 1e9)
     with st.container(horizontal=True):
         bounds = [
             st.number_input(
-                name, lowest, highest, kind(min(max(value, lowest), highest)),
-                step=kind(field.step or 1), format=pattern, key=f"sweep-{name}-{path}", width=130,
+                name, lowest, highest, number_type(min(max(value, lowest), highest)),
+                step=number_type(field.step or 1), format=pattern, key=f"sweep-{name}-{path}",
+                width=130,
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip

@@ -181,8 +181,10 @@ def scheduler_defaults(s: Scenario, facts: Facts) -> dict[str, Any]:
                     budget_tokens * budget_count // rank_count
                 )
         if role != "prefill":
-            if sequences := scheduler_figures.get("sequences"):
-                changes["deployment.decode.batch_per_npu"] = sequences * rank_count // section.npus
+            if rank_sequences := scheduler_figures.get("sequences"):
+                changes["deployment.decode.batch_per_npu"] = (
+                    rank_sequences * rank_count // section.npus
+                )
             if "swap_gb" in scheduler_figures:
                 changes["deployment.decode.swap_gb_per_die"] = float(scheduler_figures["swap_gb"])
             if rank_choice := scheduler_figures.get("rank_choice"):

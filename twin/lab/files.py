@@ -65,8 +65,8 @@ def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
     try:
         return tomli.loads(text)
     except (ValueError, RecursionError) as cause:  # ValueError: also a number of too many digits
-        fault = str(cause).replace("\n", " ") or "it is nested too deeply"
-        raise error(f"{name} is not valid TOML: {fault}") from None
+        fault_text = str(cause).replace("\n", " ") or "it is nested too deeply"
+        raise error(f"{name} is not valid TOML: {fault_text}") from None
 
 
 @contextmanager

@@ -94,8 +94,10 @@ class CountsTable:
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of the shape and the counts (little-endian f8, by row)."""
-        head = "expert counts 1 {} {}\n".format(*self.counts.shape).encode()
-        return hashlib.sha256(head + np.ascontiguousarray(self.counts, "<f8").tobytes()).hexdigest()
+        header = "expert counts 1 {} {}\n".format(*self.counts.shape).encode()
+        return hashlib.sha256(
+            header + np.ascontiguousarray(self.counts, "<f8").tobytes()
+        ).hexdigest()
 
 
 def _split_counts(table: CountsTable) -> Parts:

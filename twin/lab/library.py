@@ -91,7 +91,7 @@ def _with_private_constants(path: Path, fitted: dict[str, Any]) -> dict[str, Any
         if name not in fitted:
             problem_text = f"{subject}: {printable(name)} is no constant"
             raise FactError(f"{problem_text}: take some of {', '.join(fitted)}")
-        lowest, highest, unit = (fitted[name][key] for key in ("low", "high", "unit"))
+        lowest, highest, unit = (fitted[name][bound] for bound in ("low", "high", "unit"))
         constant_value = constant.get("value") if isinstance(constant, dict) else None
         if isinstance(constant_value, bool) or not isinstance(constant_value, int | float):
             raise FactError(f"{subject}: {name} has no value that is a number")
@@ -103,8 +103,8 @@ def _with_private_constants(path: Path, fitted: dict[str, Any]) -> dict[str, Any
 @lru_cache(maxsize=4)
 def presets(folder: Path = SCENARIOS) -> tuple[Preset, ...]:
     """All presets: the quick start first, then by key. Raises SpecError for a broken file."""
-    paths = sorted(folder.glob("*.toml"), key=lambda p: (p.stem != FIRST_PRESET, p.stem))
-    return tuple(Preset(path.stem, load_scenario_file(path)) for path in paths)
+    preset_paths = sorted(folder.glob("*.toml"), key=lambda p: (p.stem != FIRST_PRESET, p.stem))
+    return tuple(Preset(path.stem, load_scenario_file(path)) for path in preset_paths)
 
 
 def preset(key: str) -> Scenario | None:
@@ -133,12 +133,12 @@ def scenario_to_toml(scenario: Scenario) -> str:
     """The scenario as TOML, every field with its unit: reading it back gives an equal scenario."""
     toml_lines, section_prefix = [], ""
     # Not splitlines: it also splits at characters that may stand inside a string.
-    for line in tomli_w.dumps(scenario.model_dump(mode="json")).split("\n"):
-        if line.startswith("["):
-            section_prefix = line.strip("[]") + "."
-        field_name, equals, _ = line.partition(" = ")
+    for toml_line in tomli_w.dumps(scenario.model_dump(mode="json")).split("\n"):
+        if toml_line.startswith("["):
+            section_prefix = toml_line.strip("[]") + "."
+        field_name, equals, _ = toml_line.partition(" = ")
         unit = field_unit(section_prefix + field_name) if equals else ""
-        toml_lines.append(f"{line}  # {unit}" if unit else line)
+        toml_lines.append(f"{toml_line}  # {unit}" if unit else toml_line)
     return "\n".join(toml_lines)
 
 

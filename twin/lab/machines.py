@@ -46,10 +46,15 @@ def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
         instances = min(count, pool_npus) if role == "decode" else max(1, pool_npus // old_npus)
         pool_path = f"deployment.{role}"
         npus_each = pool_npus // instances if role == "decode" else min(old_npus, pool_npus)
-        sizes = {f"{pool_path}.instances": instances, f"{pool_path}.npus_per_instance": npus_each}
+        size_settings = {
+            f"{pool_path}.instances": instances,
+            f"{pool_path}.npus_per_instance": npus_each,
+        }
         if role == "decode" and (expert_npus := scenario.deployment.decode.expert_npus):
-            sizes[f"{pool_path}.expert_npus"] = max(1, round(expert_npus / old_npus * npus_each))
-        for path, setting in sizes.items():
+            size_settings[f"{pool_path}.expert_npus"] = max(
+                1, round(expert_npus / old_npus * npus_each)
+            )
+        for path, setting in size_settings.items():
             field = field_info(path)
             changes[path] = min(setting, field.high) if field and field.high else setting
         npus_left -= changes[f"{pool_path}.instances"] * changes[f"{pool_path}.npus_per_instance"]
@@ -70,9 +75,11 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
         return Supernode.model_validate(
             {path.partition(".")[2]: value for path, value in fields_as_sold.items()}
         )
-    rows = store.machines.search().rows if store else []
+    machine_rows = store.machines.search().rows if store else []
     matching_rows = [
-        row for row in rows if name == row.name or (len(name) >= 8 and row.digest.startswith(name))
+        row
+        for row in machine_rows
+        if name == row.name or (len(name) >= 8 and row.digest.startswith(name))
     ]
     if store and len(matching_rows) == 1:
         machine = store.machines.load(matching_rows[0].digest)

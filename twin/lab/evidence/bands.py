@@ -290,7 +290,9 @@ def _error_scales(first_errors: Sequence[Error]) -> dict[Hashable, float]:
         math.sqrt((rows * square + PRIOR * worst_square) / (rows + PRIOR))
         for square, rows in square_counts
     )
-    return dict(zip(mean_squares, (max(scale, DIGITS) for scale in scales), strict=True))
+    return dict(
+        zip(mean_squares, (max(error_scale, DIGITS) for error_scale in scales), strict=True)
+    )
 
 
 def _branch_numbers(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArray[np.intp]:

@@ -67,11 +67,13 @@ class AspectRange:
 
     def text(self, facts: Facts) -> str:
         """The range as text: '8 to 128 requests/NPU', '4,096 tokens only', or the names."""
-        texts = [self.aspect.value_text(value, facts) for value in self.values]
+        value_texts = [self.aspect.value_text(value, facts) for value in self.values]
         if all(isinstance(value, str) for value in self.values):
-            return ", ".join(texts)
-        range_text = f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
-        only_suffix = "" if len(texts) > 1 else " only"
+            return ", ".join(value_texts)
+        range_text = (
+            f"{value_texts[0]} to {value_texts[-1]}" if len(value_texts) > 1 else value_texts[0]
+        )
+        only_suffix = "" if len(value_texts) > 1 else " only"
         return f"{range_text} {self.aspect.unit}".rstrip() + only_suffix
 
     def holds(self, value: float | str) -> bool:
@@ -212,9 +214,13 @@ def aspect_ranges(
             if _applies(aspect, config)
         ]
         known_values = [(row, value) for row, value in row_values if value is not None]
-        values = sorted({value for _, value in known_values}, key=lambda v: (isinstance(v, str), v))
-        if values:
-            ranges.append(AspectRange(aspect, tuple(values), len({row for row, _ in known_values})))
+        distinct_values = sorted(
+            {value for _, value in known_values}, key=lambda v: (isinstance(v, str), v)
+        )
+        if distinct_values:
+            ranges.append(
+                AspectRange(aspect, tuple(distinct_values), len({row for row, _ in known_values}))
+            )
     return ranges
 
 

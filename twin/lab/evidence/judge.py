@@ -103,13 +103,16 @@ def _decode_figure(parts: Sequence[str], case: MeasureInput) -> float:
         rank_requests = float(case.args["requests"]) / decode_role.ranks
         decode = predict_decode(prediction.costs, traffic, imbalance, rank_requests, "clients")
     assert decode is not None
-    layers = prediction.costs.shape.layers
+    layer_count = prediction.costs.shape.layers
     if parts[0] == "profile":
         seconds_by_operator = alone.profile_of_mean_die(prediction, traffic, case.facts)
-        return math.fsum(seconds_by_operator[operator] for operator in parts[1].split("+")) / layers
+        return (
+            math.fsum(seconds_by_operator[operator] for operator in parts[1].split("+"))
+            / layer_count
+        )
     if parts[0] == "layer":
         operator_names = parts[1].split("+") if len(parts) > 1 else LAYER
-        return math.fsum(decode.operators.get(name, 0.0) for name in operator_names) / layers
+        return math.fsum(decode.operators.get(name, 0.0) for name in operator_names) / layer_count
     return {"tpot": decode.tpot_s, "iteration": decode.iteration_s,
             "throughput": decode.tokens_per_s_per_npu}[parts[0]]  # fmt: skip
 
@@ -268,8 +271,10 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         return [dict(answer) for answer in judged_rows]
     first_answers = load_first_answers()
     others_of_row: dict[str, list[list[Any]]] = {}
-    for other in published_table(RECORD / "others.toml")["answer"]:  # by other simulators
-        others_of_row.setdefault(other["row"], []).append([other["simulator"], other["error"]])
+    for other_answer in published_table(RECORD / "others.toml")["answer"]:  # by other simulators
+        others_of_row.setdefault(other_answer["row"], []).append(
+            [other_answer["simulator"], other_answer["error"]]
+        )
     answered_rows = []
     for row in rows:
         twin_value = answer_row(row, facts)
@@ -281,7 +286,7 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         is_within_bound = row.at_most and counted_error <= 0.0
         judged_error = None if row.kind in UNJUDGED or is_within_bound else counted_error
         error_limit = error_limits().limit(row)
-        answered_rows.append({name: getattr(row, name) for name in SAID} | {
+        answered_rows.append({field_name: getattr(row, field_name) for field_name in SAID} | {
             "published": row.value, "twin": twin_value, "error": error_today,
             "judged_error": judged_error,
             "first_error": None if first_answer is None else first_answer.error,
@@ -370,7 +375,10 @@ def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
         score_by_kind = {kind: score(group_rows, row_group, kind) for kind in JUDGED}
         table_rows.append(
             {"rows of": row_group}
-            | {kind: "" if item is None else item.text for kind, item in score_by_kind.items()}
+            | {
+                kind: "" if kind_score is None else kind_score.text
+                for kind, kind_score in score_by_kind.items()
+            }
             | {kind: str(sum(row["kind"] == kind for row in group_rows) or "") for kind in UNJUDGED}
         )
     return table_rows

@@ -61,17 +61,23 @@ class FigureBand:
 
     def ends(self, share: float) -> tuple[float, float]:
         """(low, high) end of the band that holds a share of measurements, divided by the figure."""
-        low_log, high_log = (end if self.figure.time else -end for end in self.band.ends(share))
+        low_log, high_log = (
+            log_end if self.figure.time else -log_end for log_end in self.band.ends(share)
+        )
         return math.exp(min(low_log, high_log)), math.exp(max(low_log, high_log))
 
     def percents(self, share: float) -> str:
         """The band that holds a share of measurements, around the twin's figure: '−22 to +26 %'."""
-        percent_texts = (f"{100 * (end - 1):+.0f}".replace("-", "−") for end in self.ends(share))
+        percent_texts = (
+            f"{100 * (end_ratio - 1):+.0f}".replace("-", "−") for end_ratio in self.ends(share)
+        )
         return f"{' to '.join(percent_texts)} %"
 
     def range_text(self, value: float) -> str:
         """The band that holds MOST measurements around a figure's value (SI): '39.2 to 62.3 ms'."""
-        low_text, high_text = (as_text(self.figure.metric, value * end) for end in self.ends(MOST))
+        low_text, high_text = (
+            as_text(self.figure.metric, value * end_ratio) for end_ratio in self.ends(MOST)
+        )
         low_number, _, unit = low_text.partition(" ")
         return f"{low_number if high_text.endswith(f' {unit}') else low_text} to {high_text}"
 
@@ -178,8 +184,10 @@ def _gap_texts(figure: Figure, scenario: Scenario, chip: str, errors: Sequence[E
         low_batch, high_batch = min(e.batch for e in errors), max(e.batch for e in errors)
         batch = scenario.deployment.decode.batch_per_npu
         if not low_batch <= batch <= high_batch:
-            span = f"{low_batch} to {high_batch}" if low_batch < high_batch else f"{low_batch}"
-            reasons.append(f"a batch of {batch} requests per NPU; rows of this stack have {span}")
+            batches = f"{low_batch} to {high_batch}" if low_batch < high_batch else f"{low_batch}"
+            reasons.append(
+                f"a batch of {batch} requests per NPU; rows of this stack have {batches}"
+            )
     return reasons
 
 

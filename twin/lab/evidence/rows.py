@@ -100,11 +100,11 @@ class Bars:
 def load_published(path: Path = PUBLISHED) -> tuple[Row, ...]:
     """All published rows in the order of the file; raises EvidenceError if one is malformed."""
     rows = []
-    for entry in published_table(path)["row"]:
+    for row_entry in published_table(path)["row"]:
         try:
-            row = Row(**entry)
+            row = Row(**row_entry)
         except TypeError as error:
-            raise EvidenceError(f"{path.name}: row {entry.get('id', '?')}: {error}") from None
+            raise EvidenceError(f"{path.name}: row {row_entry.get('id', '?')}: {error}") from None
         if row.kind not in KINDS:
             kinds_text = ", ".join(KINDS)
             raise EvidenceError(f"{path.name}: row {row.id}: kind must be one of {kinds_text}")
@@ -129,8 +129,8 @@ def load_first_answers(path: Path = FIRST) -> dict[str, First]:
 
 def load_missing() -> list[dict[str, str]]:
     """Published results that no scenario can express, with the feature that is `missing`."""
-    rows: list[dict[str, str]] = published_table(RECORD / "beyond.toml")["row"]
-    return rows
+    missing_rows: list[dict[str, str]] = published_table(RECORD / "beyond.toml")["row"]
+    return missing_rows
 
 
 @lru_cache(maxsize=1)

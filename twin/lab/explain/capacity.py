@@ -64,11 +64,11 @@ def capacity(
 ) -> Capacity:
     """Largest load at which a scenario meets its SLO. summary_of: returns the summary of a
     scenario's run, None if it cannot run; its errors are raised. thorough: more seeds."""
-    steps = search_steps(s, facts, thorough=thorough)
-    scenario = next(steps)
+    search = search_steps(s, facts, thorough=thorough)
+    scenario = next(search)
     while True:
         try:
-            scenario = steps.send(summary_of(scenario))
+            scenario = search.send(summary_of(scenario))
         except StopIteration as ended:
             return ended.value
 
@@ -294,7 +294,9 @@ def _run_load(
         if seed_count < (2 if variances else min(FIRST, seed_limit)):
             continue
         mean_share = sum(trial.shares) / seed_count
-        load_variance = sum((share - mean_share) ** 2 for share in trial.shares) / (seed_count - 1)
+        load_variance = sum((run_share - mean_share) ** 2 for run_share in trial.shares) / (
+            seed_count - 1
+        )
         pooled_variance = (sum(variances) + load_variance) / (len(variances) + 1)
         share_variance = load_variance if has_exact_count else pooled_variance
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)

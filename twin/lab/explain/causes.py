@@ -315,8 +315,8 @@ def propose_kv_planes(v: View) -> Changes:
     """Propose other planes for the KV transfer."""
     if v.scenario.deployment.mode == "disaggregated" and v.ttft_shares["kv_transfer"] > 0.1:
         for plane in ("ub", "rdma"):
-            gain = v.gain_of(0.5, "kv_transfer")
-            yield Change({"deployment.kv_transfer_plane": plane}, promise=gain)
+            promise = v.gain_of(0.5, "kv_transfer")
+            yield Change({"deployment.kv_transfer_plane": plane}, promise=promise)
 
 
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
@@ -326,17 +326,17 @@ def propose_memory_pools(v: View) -> Changes:
     has_reuse = scenario.workload.prefix != "none" or scenario.workload.arrivals == "trace"
     if not has_reuse or v.scenario.deployment.mode == "decode_only":
         return
-    gain = v.gain_of(0.3, "prefill_queue", "prefill")
+    promise = v.gain_of(0.3, "prefill_queue", "prefill")
     if not scenario.memory_pool.enabled:
-        yield Change({f"{section}.enabled": True}, promise=gain)
+        yield Change({f"{section}.enabled": True}, promise=promise)
         return
     if v.figure("pool_used_fraction") > 0.9:
         larger_gb = min(16_384.0, max(512.0, 4 * scenario.memory_pool.gb_per_node))
-        yield Change({f"{section}.gb_per_node": larger_gb}, promise=gain)
-    yield Change({f"{section}.scope": "shared"}, promise=gain)
-    yield Change({f"{section}.plane": "ub"}, promise=gain)
+        yield Change({f"{section}.gb_per_node": larger_gb}, promise=promise)
+    yield Change({f"{section}.scope": "shared"}, promise=promise)
+    yield Change({f"{section}.plane": "ub"}, promise=promise)
     if v.ttft_ratio > 0.5:
-        yield Change({f"{section}.layout": "block"}, promise=0.5 * gain)
+        yield Change({f"{section}.layout": "block"}, promise=0.5 * promise)
 
 
 @cause("acceptance", "MTP acceptance", "Draft otherwise: fewer tokens, or with a better module.")

@@ -135,9 +135,9 @@ def _confirmed_causes(runs: Runs, view: View, limit: Capacity) -> list[Measured]
     """At most CONFIRMED causes against which a change helps on every seed; limit: the capacity."""
     scenario = view.scenario
     options = _promising_options(view)
-    path, load_now = load_of(scenario)
+    load_path, load_now = load_of(scenario)
     if not view.meets_slo and 0.0 < limit.low < load_now:
-        load_change = Change({path: load_of(with_load(scenario, limit.low))[1]})
+        load_change = Change({load_path: load_of(with_load(scenario, limit.low))[1]})
         options.append(Option(math.inf, LOAD, load_change))
     options_by_cause: dict[str, list[Option]] = {}
     for option in _run_options(runs, view, options):
@@ -204,14 +204,14 @@ def _run_options(runs: Runs, view: View, candidates: list[Option]) -> list[Optio
             runs_left -= 1
         if summary is None:
             continue
-        gain = _net_gain(view, option.change, run_score(view.summary, summary, view.scenario))
-        if gain >= FELT:
-            best_gain = max(best_gain, gain if option.cause.kind != DEMAND else 0.0)
+        net_gain = _net_gain(view, option.change, run_score(view.summary, summary, view.scenario))
+        if net_gain >= FELT:
+            best_gain = max(best_gain, net_gain if option.cause.kind != DEMAND else 0.0)
             if option.change.doable:
                 gains_by_cause[option.cause.key] = max(
-                    gain, gains_by_cause.get(option.cause.key, 0.0)
+                    net_gain, gains_by_cause.get(option.cause.key, 0.0)
                 )
-            helpful_pairs.append((index, Option(gain, option.cause, option.change)))
+            helpful_pairs.append((index, Option(net_gain, option.cause, option.change)))
     if not view.meets_slo:
         helpful_pairs += _smaller_steps(runs, view, candidates, helpful_pairs)
     return [option for _, option in sorted(helpful_pairs, key=lambda pair: pair[0])]
@@ -393,6 +393,6 @@ def as_json(
     summary: Mapping[str, Any], causes: pl.DataFrame, waterfall: pl.DataFrame
 ) -> dict[str, Any]:
     """A stored explanation as one object: summary, seconds by piece of the waterfall, causes."""
-    pieces = dict(zip(waterfall["piece"], waterfall["seconds"], strict=True))
+    piece_s = dict(zip(waterfall["piece"], waterfall["seconds"], strict=True))
     cause_rows = [json.loads(cause_text) for cause_text in causes["cause"]]
-    return {**summary, "waterfall_s": pieces, "causes": cause_rows}
+    return {**summary, "waterfall_s": piece_s, "causes": cause_rows}

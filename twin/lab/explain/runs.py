@@ -151,16 +151,22 @@ def run_score(before: Summary, after: Summary, s: Scenario) -> float:
 def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
     """Gain of a change over several seeds, more if requests are few; None if it is too small or
     does harm on a seed."""
-    pairs: list[tuple[Summary, Summary]] = []
+    summary_pairs: list[tuple[Summary, Summary]] = []
     for seed_scenario in with_seeds(s, MORE_SEEDS + RARE_SEEDS):
-        has_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
-        if has_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
+        has_enough = (
+            math.fsum(float(before.get("requests") or 0.0) for before, _ in summary_pairs) >= FEW
+        )
+        if has_enough and (
+            len(summary_pairs) > len(MORE_SEEDS)
+            or len(summary_pairs) == 2
+            and _agree(summary_pairs, s)
+        ):
             break
         before, after = runs.summary_of(seed_scenario), runs.summary_with(seed_scenario, settings)
         if before is None or after is None or is_harmful(before, after, seed_scenario):
             return None
-        pairs.append((before, after))
-    return _gain(pairs, s, settings)
+        summary_pairs.append((before, after))
+    return _gain(summary_pairs, s, settings)
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:

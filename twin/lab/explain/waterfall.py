@@ -152,8 +152,12 @@ def piece_of(operator: str) -> str:
     """Name of the waterfall's piece to which an operator's time belongs."""
     if piece := _PIECES.get(operator):
         return piece
-    entry = OPERATORS.get(operator)
-    return "attention" if entry is not None and entry.place == "attention" else "experts"
+    operator_entry = OPERATORS.get(operator)
+    return (
+        "attention"
+        if operator_entry is not None and operator_entry.place == "attention"
+        else "experts"
+    )
 
 
 def _separate_weights(piece_s: dict[str, float], view: View, decode_s: float) -> None:

@@ -58,5 +58,7 @@ def effect_text(gain: Mapping[str, Any]) -> str:
     share_rise = gain["attained_after"] - gain["attained_before"]
     if gain["metric"] == "slo_attainment" or share_rise < 0.01:
         return metric_text
-    shares = (as_text("slo_attainment", gain[f"attained_{side}"]) for side in ("before", "after"))
-    return f"{metric_text}, SLO attainment {' → '.join(shares)}"
+    share_texts = (
+        as_text("slo_attainment", gain[f"attained_{side}"]) for side in ("before", "after")
+    )
+    return f"{metric_text}, SLO attainment {' → '.join(share_texts)}"

@@ -100,7 +100,7 @@ def ledger_rows(search: Search) -> list[dict[str, Any]]:
                 for rate_per_s, trial in (tested.trials if tested else ())
             ],
         })  # fmt: skip
-    return [_round_numbers(row) for row in candidate_rows]
+    return [_round_numbers(candidate_row) for candidate_row in candidate_rows]
 
 
 def status_of(search: Search, c: Candidate) -> tuple[str, str]:
@@ -147,7 +147,9 @@ def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
 
 def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
     """Text that explains the sign '=' in a ranking: how well a ratio of scores is known."""
-    percents = sorted({round(100 * ratio) for row in rows if (ratio := row["ratio_known_within"])})
+    percents = sorted(
+        {round(100 * ratio) for ranking_row in rows if (ratio := ranking_row["ratio_known_within"])}
+    )
     end_percents = dict.fromkeys(percents[:1] + percents[-1:])
     band_text = " to ".join(f"±{percent} %" for percent in end_percents) or "nothing"
     return f"=: equal to the first within what is known of such a ratio ({band_text})"
@@ -227,10 +229,14 @@ def _tornado_rows(search: Search, best: Finalist) -> list[dict[str, Any]]:
     assert point is not None
     score_by_change: dict[tuple[str, Any], float] = {}
     for tested in search.tested.values():
-        changes = list(search.space.differing_settings(tested.candidate, best.candidate).items())
-        if len(changes) == 1 and not tested.failed:
+        changed_settings = list(
+            search.space.differing_settings(tested.candidate, best.candidate).items()
+        )
+        if len(changed_settings) == 1 and not tested.failed:
             new_score, _ = search.proved_point(tested) or (0.0, 0.0)
-            score_by_change[changes[0]] = max(score_by_change.get(changes[0], 0.0), new_score)
+            score_by_change[changed_settings[0]] = max(
+                score_by_change.get(changed_settings[0], 0.0), new_score
+            )
     sorted_scores = sorted(score_by_change.items(), key=lambda row: (row[0][0], str(row[0][1])))
     return [
         {"path": path, "value": value, "score_ratio": new_score / point[0], "fits": new_score > 0.0}
@@ -328,14 +334,18 @@ def _headroom_sentence(goal: str, margins: Mapping[str, Any]) -> list[str]:
     """[sentence on a deployment's largest load and the limit that it misses beyond], or []."""
     if not margins.get("breaks_first"):
         return []
-    clause, low = "", margins["largest_low"]
+    clause, largest_low = "", margins["largest_low"]
     if goal == "npus":  # others are ranked by their own largest load
         percent = 100 * margins["headroom"]
         clause = f", {abs(percent):.1f} % {'above' if percent > 0.0 else 'below'} the load"
         clause = clause if abs(percent) >= 0.1 else ", which is the load"
-        if low * (1.0 + margins["headroom"]) < margins["largest_req_per_s"]:
+        if largest_low * (1.0 + margins["headroom"]) < margins["largest_req_per_s"]:
             clause += " (at its limit: a long run may miss the SLO)"
-    high = margins["largest_high"]
-    band_text = f" (surely {low:.4g}, at most {high:.4g})" if high else f" (at least {low:.4g})"
+    largest_high = margins["largest_high"]
+    band_text = (
+        f" (surely {largest_low:.4g}, at most {largest_high:.4g})"
+        if largest_high
+        else f" (at least {largest_low:.4g})"
+    )
     return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{band_text}{clause}; with "
             f"more, {margins['breaks_first']} misses its limit first."]  # fmt: skip

@@ -63,7 +63,7 @@ class Candidate:
     def kind(self) -> tuple[tuple[str, Any], ...]:
         """The deployment's settings as (path, value) pairs, without numbers of instances;
         candidates of one kind differ only in these numbers."""
-        return tuple(pair for pair in self.settings if pair[0] not in COUNTED.values())
+        return tuple(setting for setting in self.settings if setting[0] not in COUNTED.values())
 
     @property
     def family(self) -> tuple[tuple[str, Any], ...]:
@@ -227,35 +227,43 @@ class Space:
         price = prices.price(one_of_each, pools)
         if price.refused or price.expected <= 0.0 or sum(npus_of.values()) > machine.npus:
             return self._new_candidate(one_of_each, pools)
-        candidates, load = [], prices.rate or math.inf
+        candidates, load_per_s = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
         instance_rates = {  # requests/s of one instance, by role
             pool: pools[pool][0].rates[0] if pool == "prefill"
             else pools[pool][0].largest_rate_point(batch, prices.tpot_s)[0]
             for pool in roles
         }  # fmt: skip
-        for count in _counts_with(load / instance_rates[role]):
+        for count in _counts_with(load_per_s / instance_rates[role]):
             if count * npus_of[role] > machine.npus - sum(npus_of[pool] for pool in other_roles):
                 break
             rate_per_s = count * instance_rates[role]
-            curve, each_per_s = pools[role][0], load / count
-            if math.isfinite(curve.batches[-1]) and math.isfinite(each_per_s):  # prefill has none
-                mean_requests = curve.requests_at(each_per_s) * npus_of[role]
+            curve, instance_load_per_s = pools[role][0], load_per_s / count
+            if math.isfinite(curve.batches[-1]) and math.isfinite(
+                instance_load_per_s
+            ):  # prefill has none
+                mean_requests = curve.requests_at(instance_load_per_s) * npus_of[role]
                 largest_batch = (mean_requests + 3.0 * math.sqrt(mean_requests)) / npus_of[role]
                 # A smaller batch would never be full either (Poisson, three deviations).
                 if any(largest_batch <= smaller < settings.get(BATCH, 0) for smaller in batches):
                     continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
-            if math.isfinite(load) and not load / LUCK <= rate_per_s <= SPARE * load and count > 1:
+            if (
+                math.isfinite(load_per_s)
+                and not load_per_s / LUCK <= rate_per_s <= SPARE * load_per_s
+                and count > 1
+            ):
                 continue
-            choices: list[Settings] = [{COUNTED[role]: count}]
+            count_choices: list[Settings] = [{COUNTED[role]: count}]
             for pool in other_roles:
-                needed_count = min(rate_per_s, load) / instance_rates[pool]
+                needed_count = min(rate_per_s, load_per_s) / instance_rates[pool]
                 lowest, highest = MATCHED[0] * needed_count, MATCHED[1] * needed_count
                 near_counts = [c for c in _counts_with(needed_count) if lowest <= c <= highest]
                 near_counts = near_counts or [min(COUNTS, key=lambda n: abs(n - needed_count))]
-                choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
-            for counts in choices:
+                count_choices = [
+                    counts | {COUNTED[pool]: c} for counts in count_choices for c in near_counts
+                ]
+            for counts in count_choices:
                 if npus_taken(base, settings | counts) <= machine.npus:
                     candidates += self._new_candidate(settings | counts, pools)
         return candidates

@@ -70,24 +70,24 @@ class Memory:
         self.trials: dict[str, Trial | str] = {}
         for json_line in path.read_text("utf-8").splitlines() if path and path.exists() else ():
             with suppress(ValueError):
-                entry = json.loads(json_line)
-                if entry.get("version") == version:
-                    self.trials[entry["scenario"]] = entry["trial"]
+                stored_entry = json.loads(json_line)
+                if stored_entry.get("version") == version:
+                    self.trials[stored_entry["scenario"]] = stored_entry["trial"]
 
     def save(self, digest: str, trial: Trial | str) -> None:
         """Store the figures of a simulation, or why it is impossible, by scenario digest."""
         self.trials[digest] = trial
         if self._path is not None:
-            entry = {"version": self._version, "scenario": digest, "trial": trial}
+            stored_entry = {"version": self._version, "scenario": digest, "trial": trial}
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
+                file.write(json.dumps(stored_entry) + "\n")
 
 
 def simulate_one(scenario: Scenario, facts: Facts) -> Trial | str:
     """Figures of one simulation, or why it is impossible; also called in helper processes."""
     try:
-        trace, counts = imports_of(scenario)
-        return trial_of(simulate(scenario, facts, trace, counts=counts))
+        trace, expert_counts = imports_of(scenario)
+        return trial_of(simulate(scenario, facts, trace, counts=expert_counts))
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
@@ -192,8 +192,8 @@ class Simulators:
             thread.start()
 
         try:
-            for pairs in (pair_queue, failed_pairs):
-                for digest, scenario in pairs:
+            for source_pairs in (pair_queue, failed_pairs):
+                for digest, scenario in source_pairs:
                     beat()
                     store(digest, simulate_one(scenario, self.facts))
                 for thread in threads:  # of which the last gives back what it failed at
@@ -280,12 +280,14 @@ def carry_out(
                 else:  # by limits: simulations of searches anew are not known in advance
                     share_done = max(share_done, finish.relax.share_done())
                 report_progress()
-                pairs = zip(simulators.simulate(scenarios, report_progress), scenarios, strict=True)
+                results_and_scenarios = zip(
+                    simulators.simulate(scenarios, report_progress), scenarios, strict=True
+                )
                 simulated_count += len(scenarios)
                 # A string is the sentence of a refusal.
                 trials = [
                     result if isinstance(result, str) else judge(result, plan, scenario)
-                    for result, scenario in pairs
+                    for result, scenario in results_and_scenarios
                 ]
                 try:
                     scenarios = phase_steps.send(trials)
@@ -294,9 +296,9 @@ def carry_out(
     finally:
         simulators.close()
     engine_and_facts = {"engine": ENGINE_VERSION, "facts": facts.digest}  # that the answer is of
-    answer = answer_of(finish) | engine_and_facts | {"ledger": ledger_rows(search)}
-    answer["counts"]["simulations"] = simulated_count
-    return answer
+    final_answer = answer_of(finish) | engine_and_facts | {"ledger": ledger_rows(search)}
+    final_answer["counts"]["simulations"] = simulated_count
+    return final_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,15 +361,15 @@ class Plans:
     def state_of(self, key: str) -> PlanStatus:
         """State of a plan by its key; an unknown plan has not begun."""
         folder = self._folder_of(key)
-        status, answer = _json_object(folder / STATUS), _json_object(folder / ANSWER)
+        stored_status, answer = _json_object(folder / STATUS), _json_object(folder / ANSWER)
         is_working, problem = _is_locked(folder), ""
         if not is_working and not answer and folder.is_dir():
             default_problem = "It was interrupted; go on, and nothing is simulated twice."
-            problem = str(status.get("problem", default_problem))
-        progress = float(status.get("progress", 0.0))
+            problem = str(stored_status.get("problem", default_problem))
+        progress = float(stored_status.get("progress", 0.0))
         is_stopping = is_working and (folder / STOP).exists()
-        is_refused = bool(problem) and bool(status.get("refused"))
-        so_far = status.get("so_far", {})
+        is_refused = bool(problem) and bool(stored_status.get("refused"))
+        so_far = stored_status.get("so_far", {})
         return PlanStatus(is_working, progress, so_far, answer, problem, is_stopping, is_refused)
 
     def stored_plan(self, key: str) -> Plan | None:

@@ -171,7 +171,11 @@ class Finish:
 
     def _run_seeds(self, group: Sequence[Finalist], chosen: slice = slice(None)) -> Steps:
         """Generator: simulates finalists at their loads with the `chosen` seeds: all by default."""
-        pairs = [(f, scenario) for f in group for scenario in with_seeds(f.scenario, SEEDS)[chosen]]
+        pairs = [
+            (finalist, scenario)
+            for finalist in group
+            for scenario in with_seeds(finalist.scenario, SEEDS)[chosen]
+        ]
         for (finalist, _), trial in (yield from simulate_pairs(pairs)):
             if not isinstance(trial, str):
                 finalist.seeds.append(trial | {"within": not self.search.missed_limits_text(trial)})
@@ -205,19 +209,19 @@ class Finish:
         in_progress: list[tuple[Finalist, Any, Scenario, list[tuple[float, Trial]]]] = []
         for finalist in finalists:
             begin_rate = finalist.rate if self.search.has_one_load else finalist.tested.likely_rate
-            steps = search_steps(finalist.scenario, self.facts, begin_rate, thorough=True)
-            in_progress.append((finalist, steps, next(steps), []))
+            load_search = search_steps(finalist.scenario, self.facts, begin_rate, thorough=True)
+            in_progress.append((finalist, load_search, next(load_search), []))
         while in_progress:
             new_trials = yield tuple(scenario for _, _, scenario, _ in in_progress)
             still_open = []
-            for (finalist, steps, queried, misses), trial in zip(
+            for (finalist, load_search, queried, misses), trial in zip(
                 in_progress, new_trials, strict=True
             ):
                 if not isinstance(trial, str) and not trial["holds"]:
                     misses.append((load_of(queried)[1], trial))
                 try:
-                    scenario = steps.send(None if isinstance(trial, str) else trial)
-                    still_open.append((finalist, steps, scenario, misses))
+                    scenario = load_search.send(None if isinstance(trial, str) else trial)
+                    still_open.append((finalist, load_search, scenario, misses))
                 except StopIteration as ended:
                     finalist.capacity, met_load = ended.value, ended.value.held
                     # Loads were run as `with_load` rounds them.
@@ -253,19 +257,24 @@ class Finish:
         """Generator: simulates finalists after every loss of a kind; stores the worst result."""
         pairs = []
         for finalist in finalists:
-            intact = finalist.scenario
-            losses = list(lost_elements(intact, self.facts, loss))
+            intact_scenario = finalist.scenario
+            losses = list(lost_elements(intact_scenario, self.facts, loss))
             try:
-                pairs += [((finalist, name), with_loss(intact, faults)) for name, faults in losses]
+                pairs += [
+                    ((finalist, name), with_loss(intact_scenario, faults))
+                    for name, faults in losses
+                ]
             except SpecError as error:
                 finalist.losses[loss] = {"status": "failed", "reason": str(error)}
             if not losses:
                 finalist.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
         for ((finalist, element), scenario), trial in (yield from simulate_pairs(pairs)):
-            row = loss_row(scenario, element, trial)
-            worst_row = finalist.losses.get(loss)
-            if worst_row is None or (row.get("margin") or -1.0) < (worst_row.get("margin") or -1.0):
-                finalist.losses[loss] = row
+            outcome = loss_row(scenario, element, trial)
+            worst_outcome = finalist.losses.get(loss)
+            if worst_outcome is None or (outcome.get("margin") or -1.0) < (
+                worst_outcome.get("margin") or -1.0
+            ):
+                finalist.losses[loss] = outcome
 
     def _find_spares(self) -> Steps:
         """Generator: tries the smallest deployments whose expected rate is a multiple of the load
@@ -282,10 +291,10 @@ class Finish:
                 is_enough = candidate.price.expected * FRESH >= load_multiple * (rate_per_s or 0.0)
                 if is_enough and candidate.price.tpot_s < search.space.prices.tpot_s:
                     smallest_by_family.setdefault(candidate.family, candidate)
-            chosen = list(smallest_by_family.values())[:SPARES]
-            yield from search.simulate_new([c for c in chosen if c.settings not in search.tested])
+            smallest = list(smallest_by_family.values())[:SPARES]
+            yield from search.simulate_new([c for c in smallest if c.settings not in search.tested])
             spares = [
-                self._finalist(t) for c in chosen if (t := search.tested[c.settings]).met_rate
+                self._finalist(t) for c in smallest if (t := search.tested[c.settings]).met_rate
             ]
             yield from self._run_seeds(spares)
             spares = [finalist for finalist in spares if self._confirm_mean(finalist)]
@@ -326,7 +335,7 @@ def first_missed_limit(trial: Trial, plan: Plan) -> str:
 
 def _survived_losses(f: Finalist) -> list[str]:
     """Kinds of loss after which a finalist meets the SLO."""
-    return [loss for loss, row in f.losses.items() if row["status"] == "feasible"]
+    return [loss for loss, outcome in f.losses.items() if outcome["status"] == "feasible"]
 
 
 AFTER_S = 30.0  # from a recovery until what a loss leaves is judged
@@ -363,14 +372,19 @@ def lost_elements(
 
 def with_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
     """The scenario with faults at the end of its warm-up, and a horizon to judge what follows."""
-    rules = s.recovery
+    recovery = s.recovery
     fault_s = min(s.warmup_s, 20.0)
-    recovery_s = {"restart": rules.restart_s, "in_place": rules.in_place_s}.get(rules.policy, 0.0)
-    judged_from_s = fault_s + rules.detection_s + recovery_s + AFTER_S
+    recovery_s = {"restart": recovery.restart_s, "in_place": recovery.in_place_s}.get(
+        recovery.policy, 0.0
+    )
+    judged_from_s = fault_s + recovery.detection_s + recovery_s + AFTER_S
     judged_s = max(s.horizon_s - s.warmup_s, JUDGED_S)
     fault_rows = [{**fault, "at_s": fault_s} for fault in faults]
-    times = {"warmup_s": math.ceil(judged_from_s), "horizon_s": math.ceil(judged_from_s + judged_s)}
-    return with_overrides(s, {"faults": fault_rows} | times)
+    new_times = {
+        "warmup_s": math.ceil(judged_from_s),
+        "horizon_s": math.ceil(judged_from_s + judged_s),
+    }
+    return with_overrides(s, {"faults": fault_rows} | new_times)
 
 
 def loss_row(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:

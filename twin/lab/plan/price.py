@@ -204,11 +204,15 @@ class Prices:
 
     def pool_key(self, role: str, settings: Settings) -> Key:
         """Key of an instance's curves: its role, and the settings that change the curves."""
-        role_paths = [p for p in settings if _affects(role, p) and p not in (BATCH, *UNSEEN)]
+        role_paths = [
+            path for path in settings if _affects(role, path) and path not in (BATCH, *UNSEEN)
+        ]
         key_settings = {path: settings[path] for path in role_paths}
         if settings.get(OFFLOAD):  # one pool computes on the dies of the other
-            paths = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
-            key_settings |= {path: settings.get(path, value_of(self.base, path)) for path in paths}
+            offload_paths = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
+            key_settings |= {
+                path: settings.get(path, value_of(self.base, path)) for path in offload_paths
+            }
         if role == "prefill":  # its costs know only whether there are drafts
             draft_tokens = self.base.deployment.decode.mtp_draft_tokens
             key_settings[DRAFTS] = min(1, key_settings.get(DRAFTS, draft_tokens))
@@ -236,30 +240,34 @@ class Prices:
         batch = float(settings.get(BATCH, self.base.deployment.decode.batch_per_npu))
         npus_taken, npus_per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
         for role in roles_of(mode):
-            count, npus = pool_size(self.base, settings, role)
+            count, npus_each = pool_size(self.base, settings, role)
             curve, best_case = pools[role]
             if curve.refused:
                 return Price(0.0, 0.0, role, 0.0, curve.refused)
-            limits = (math.inf, math.inf) if role == "prefill" else (batch, limit_s)
-            rate_per_s, rate_tpot_s = curve.largest_rate_point(*limits)
+            batch_and_tpot_s = (math.inf, math.inf) if role == "prefill" else (batch, limit_s)
+            rate_per_s, rate_tpot_s = curve.largest_rate_point(*batch_and_tpot_s)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
-            bound_per_s = max(best_case.largest_rate_point(*limits)[0], best_case.rates[0])
+            bound_per_s = max(
+                best_case.largest_rate_point(*batch_and_tpot_s)[0], best_case.rates[0]
+            )
             bounds_per_s[role], rates_per_s[role] = LUCK * count * bound_per_s, count * rate_per_s
             rates_per_s["front end"] = min(rates_per_s["front end"], count * curve.tokenised)
             bounds_per_s["front end"] = LUCK * rates_per_s["front end"]
-            npus_taken += count * npus
-            npus_per_rate += npus / max(bound_per_s, 1e-12)
+            npus_taken += count * npus_each
+            npus_per_rate += npus_each / max(bound_per_s, 1e-12)
             if role != "prefill":
                 tpot_s = rate_tpot_s
                 if self.rate is not None:
-                    tpot_s = curve.tpot_at(self.rate / count, batch, npus)
+                    tpot_s = curve.tpot_at(self.rate / count, batch, npus_each)
                 elif self.offered is None:
                     inflow_per_s = (
                         min(rate for pool, rate in rates_per_s.items() if pool != role) / count
                     )
-                    tpot_s = min(curve.tpot_at(inflow_per_s, batch, npus), curve.full_tpot_s(batch))
+                    tpot_s = min(
+                        curve.tpot_at(inflow_per_s, batch, npus_each), curve.full_tpot_s(batch)
+                    )
                     least_tpot_s = best_case.full_tpot_s(batch)
-                    slots_taken = math.isinf(curve.tpot_at(inflow_per_s / LUCK, batch, npus))
+                    slots_taken = math.isinf(curve.tpot_at(inflow_per_s / LUCK, batch, npus_each))
                     if slots_taken and len(roles_of(mode)) == 1 and least_tpot_s > LUCK * limit_s:
                         problem = f"TPOT is {1e3 * least_tpot_s:.4g} ms or more with a full batch, "
                         return Price(0.0, 0.0, role, 0.0, f"{problem}{1e3 * limit_s:g} are allowed")

@@ -70,10 +70,10 @@ class Plan(Section):
     @classmethod
     def _order_choices(cls, vary: tuple[str, ...]) -> tuple[str, ...]:
         """The choices that vary, in their declared order. Raises ValueError for an unknown one."""
-        for key in vary:
-            if key not in CHOICES:
-                raise ValueError(f"{key} does not vary: choose of {', '.join(CHOICES)}")
-        return tuple(key for key in CHOICES if key in vary)
+        for choice_key in vary:
+            if choice_key not in CHOICES:
+                raise ValueError(f"{choice_key} does not vary: choose of {', '.join(CHOICES)}")
+        return tuple(choice_key for choice_key in CHOICES if choice_key in vary)
 
     @model_validator(mode="after")
     def _check_cost_and_models(self) -> "Plan":
@@ -94,11 +94,13 @@ def plan_from(scenario: Scenario, fields: dict[str, Any]) -> Plan:
     try:
         return Plan.model_validate({"scenario": scenario, **fields})
     except ValidationError as error:
-        problem = error.errors()[0]
-        field_name = str(problem["loc"][0]) if problem["loc"] else "plan"
-        if problem["type"] == "tuple_type":
+        first_error = error.errors()[0]
+        field_name = str(first_error["loc"][0]) if first_error["loc"] else "plan"
+        if first_error["type"] == "tuple_type":
             raise PlanError(f"{field_name} should be a list") from None
-        raise PlanError(f"{field_name}: {problem['msg']}".replace("Value error, ", "")) from None
+        raise PlanError(
+            f"{field_name}: {first_error['msg']}".replace("Value error, ", "")
+        ) from None
 
 
 def check_power(plan: Plan, facts: Facts) -> None:
@@ -153,8 +155,8 @@ def base_scenario(plan: Plan) -> tuple[Scenario, list[str]]:
 
 def question_text(plan: Plan) -> str:
     """A plan as two lines: the scenario, and a JSON object of the other fields without defaults."""
-    fields = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
-    fields_json = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    plan_fields = plan.model_dump(mode="json", exclude={"scenario"}, exclude_defaults=True)
+    fields_json = json.dumps(plan_fields, sort_keys=True, separators=(",", ":"))
     return f"{json_text(plan.scenario)}\n{fields_json}"
 
 

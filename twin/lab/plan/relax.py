@@ -60,12 +60,12 @@ class Relax:
             LOAD: has_load and self.search.space.prices.offered is not None,
         }  # fmt: skip
         slo_limits = ("slo.tpot_ms", "slo.ttft_s", "slo.share")
-        return [*slo_limits, *(key for key, is_set in other_limits.items() if is_set)]
+        return [*slo_limits, *(limit_key for limit_key, is_set in other_limits.items() if is_set)]
 
     def share_done(self) -> float:
         """Share of the limits of which the relaxation is done, 0 to 1."""
-        limits = self.limits()
-        return limits.index(self.limit) / len(limits) if self.limit else 0.0
+        all_limits = self.limits()
+        return all_limits.index(self.limit) / len(all_limits) if self.limit else 0.0
 
     def steps(self) -> Steps:
         """Generator of scenarios to run: finds the smallest relaxation of each limit in turn."""
@@ -288,7 +288,7 @@ class Relax:
             space = self._space_within(tpot_s)
         life_s = search.space.life_s
         for _ in range(DOUBLINGS):  # so far runs were too short for it, or TTFT was missed by all
-            trials = (trial for t in search.tested.values() for _, trial in t.trials)
+            trials = (trial for tested in search.tested.values() for _, trial in tested.trials)
             tpot_s *= 2.0
             if tpot_s > LONGEST_S or any(trial["needs_tpot_s"] is not None for trial in trials):
                 break
@@ -301,8 +301,8 @@ class Relax:
 
     def _space_within(self, tpot_s: float) -> Space:
         """The priced deployments of the plan with another SLO of TPOT (s)."""
-        changes = {"slo.tpot_ms": 1e3 * tpot_s}
-        return self._changed_space(scenario=with_overrides(self.search.plan.scenario, changes))
+        slo_settings = {"slo.tpot_ms": 1e3 * tpot_s}
+        return self._changed_space(scenario=with_overrides(self.search.plan.scenario, slo_settings))
 
     def _add_relaxation(self, limit: str, value_now: Any, value: Any, fit: Fit) -> None:
         """Add a relaxation: a limit, its present value, and the value with which `fit` fits."""

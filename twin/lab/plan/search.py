@@ -120,7 +120,9 @@ class Search:
         screening_budget = run_budget if self.has_one_load else SCREENED * run_budget
         yield from self.simulate_new([own_candidate] if own_candidate else [])
         # Neighbours have other choices, or finer batches where these are the load.
-        has_neighbours = self.is_full or any(not CHOICES[key].crossed for key in self.plan.vary)
+        has_neighbours = self.is_full or any(
+            not CHOICES[choice_key].crossed for choice_key in self.plan.vary
+        )
         screening_end = int(screening_budget * (1.0 - NEAR * has_neighbours))
         # Once each in order of promise, until none promises more.
         untried = [c for c in self.space.open_candidates if c.settings not in self.tested]
@@ -223,7 +225,9 @@ class Search:
                 return 1.0
             prices = (t.candidate.price for t in self.tested.values() if not t.met_rate)
             return (
-                0.0 if any(most_tpot_s < p.tpot_s <= formula_tpot_s for p in prices) else UNLIKELY
+                0.0
+                if any(most_tpot_s < price.tpot_s <= formula_tpot_s for price in prices)
+                else UNLIKELY
             )
         if rate_per_s is None or self.space.prices.offered is None:
             return 1.0
@@ -256,22 +260,28 @@ class Search:
         formula_ratios, candidates_by_kind = self.formula_ratios, defaultdict(list)
         for candidate in self.space.open_candidates:
             candidates_by_kind[candidate.kind].append(candidate)
-        top_pairs: dict[Any, tuple[float, Candidate]] = {}
+        best_by_settings: dict[Any, tuple[float, Candidate]] = {}
         for best_candidate in best:
-            for members in candidates_by_kind.values():
-                changed_settings = self.space.differing_settings(members[0], best_candidate)
-                untried = [c for c in members if c.settings not in self.tested]
-                if len(changed_settings) > 1 or (changed_settings and len(untried) < len(members)):
+            for same_kind in candidates_by_kind.values():
+                changed_settings = self.space.differing_settings(same_kind[0], best_candidate)
+                untried = [c for c in same_kind if c.settings not in self.tested]
+                if len(changed_settings) > 1 or (
+                    changed_settings and len(untried) < len(same_kind)
+                ):
                     continue
-                scores = [
+                scored_candidates = [
                     (self.expected_point(c, formula_ratios)[0], c)
                     for c in untried
                     if self._may_carry_load(c) and self._chance_to_fit(c, formula_ratios.tpot) > 0.0
                 ]
-                if scores:
-                    best_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
-                    top_pairs[best_pair[1].settings] = best_pair
-        return [c for _, c in sorted(top_pairs.values(), key=lambda p: (-p[0], p[1].settings))]
+                if scored_candidates:
+                    best_pair = max(
+                        scored_candidates, key=lambda pair: (pair[0], pair[1].price.expected)
+                    )
+                    best_by_settings[best_pair[1].settings] = best_pair
+        return [
+            c for _, c in sorted(best_by_settings.values(), key=lambda p: (-p[0], p[1].settings))
+        ]
 
     def _narrow_down(self, budget: int) -> Steps:
         """Generator: simulates further loads of the best half of deployments, then of the best
@@ -351,10 +361,12 @@ class Search:
 
     def ranking(self) -> list[Tested]:
         """Deployments that met every limit, the best first."""
-        points = [
+        points_and_tested = [
             (point, t) for t in self.tested.values() if (point := self.proved_point(t)) is not None
         ]
-        best_first = sorted(points, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
+        best_first = sorted(
+            points_and_tested, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings)
+        )
         return [tested for _, tested in best_first]
 
     def score_gap(self, best_score: float, proved: Container[Any]) -> float:

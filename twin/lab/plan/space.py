@@ -105,8 +105,10 @@ def instance_sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
     """Sizes (NPUs) that an instance of a role may have: multiples and divisors of a node, and the
     scenario's present size; at most the machine, for prefill half of it."""
     node_npus, most_npus = m.npus_per_node, m.npus / (2 if role == "prefill" else 1)
-    sizes = {npus for npus in SIZES if npus % node_npus == 0 or node_npus % npus == 0}
-    return [npus for npus in sorted({*sizes, value_of(s, SIZED[role])}) if npus <= most_npus]
+    fitting_sizes = {npus for npus in SIZES if npus % node_npus == 0 or node_npus % npus == 0}
+    return [
+        npus for npus in sorted({*fitting_sizes, value_of(s, SIZED[role])}) if npus <= most_npus
+    ]
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
@@ -131,8 +133,8 @@ def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
     """Numbers of NPUs that hold experts only (AFD): 0, nodes up to half the machine, and the
     scenario's present number."""
     npus_now, node_npus = s.deployment.decode.expert_npus, m.npus_per_node
-    sizes = {npus for npus in SIZES if npus % node_npus == 0 and 2 * npus <= m.npus}
-    return sorted({0, npus_now, *sizes}) if m.routed_experts else [0]
+    fitting_sizes = {npus for npus in SIZES if npus % node_npus == 0 and 2 * npus <= m.npus}
+    return sorted({0, npus_now, *fitting_sizes}) if m.routed_experts else [0]
 
 
 def _controllers(s: Scenario, _: Machine) -> list[Any]:
@@ -233,7 +235,9 @@ def varied_values(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, l
     """Values to try, by path, of each field that varies (vary: keys of CHOICES), without fields
     that have no effect in any compared mode."""
     values_by_path = {}
-    for path, values_of in (entry for key in vary for entry in CHOICES[key].values.items()):
+    for path, values_of in (
+        entry for choice_key in vary for entry in CHOICES[choice_key].values.items()
+    ):
         condition = unmet_condition(path, s)
         modes = _modes(s, m) if condition and condition.path == MODE and "mode" in vary else []
         if not condition or any((mode in condition.values) != condition.negated for mode in modes):

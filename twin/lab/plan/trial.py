@@ -73,13 +73,15 @@ class Latencies(NamedTuple):
 
 def trial_of(run: Run) -> Trial:
     """A run's stored figures; with latencies if these are enough to judge another SLO exactly."""
-    s, latencies = run.scenario, _latencies(run)
-    stored_figures = {key: run.summary.get(key) for key in STORED}
-    slo_figures = _slo_figures(run.summary, latencies, run.valid, s)
-    trial = stored_figures | slo_figures | {"digest": run.digest, "seed": s.seed}
-    if latencies is None or not latencies.ttft_s.size or not slo_only_judges(s):
+    scenario, latencies = run.scenario, _latencies(run)
+    stored_figures = {figure: run.summary.get(figure) for figure in STORED}
+    slo_figures = _slo_figures(run.summary, latencies, run.valid, scenario)
+    trial = stored_figures | slo_figures | {"digest": run.digest, "seed": scenario.seed}
+    if latencies is None or not latencies.ttft_s.size or not slo_only_judges(scenario):
         return trial
-    return trial if rejudge(trial, latencies, s) != trial else trial | {"latencies": latencies}
+    return (
+        trial if rejudge(trial, latencies, scenario) != trial else trial | {"latencies": latencies}
+    )
 
 
 def _slo_figures(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
@@ -105,7 +107,7 @@ def rejudge(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
     meets_slo = met_slo(latencies.ttft_s, latencies.tpot_s, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)
     met_count = float(meets_slo.sum()) * latencies.finished / max(meets_slo.size, 1)
     new_summary = {
-        **{key: trial[key] for key in STORED},
+        **{figure: trial[figure] for figure in STORED},
         "slo_attainment": quotient(met_count, float(latencies.finished)),
         "goodput_req_per_s": per_second(met_count, s.horizon_s - s.warmup_s),
     }
@@ -159,8 +161,10 @@ def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
         """Least limit (s) on `time_s` that enough of the requests with `other_s` <= `limit_s` meet;
         None if there are too few of them."""
-        sorted_s = np.sort(time_s[other_s <= limit_s])
-        return float(sorted_s[needed_count - 1]) if needed_count <= sorted_s.size else None
+        sorted_times_s = np.sort(time_s[other_s <= limit_s])
+        return (
+            float(sorted_times_s[needed_count - 1]) if needed_count <= sorted_times_s.size else None
+        )
 
     return limit_figures | {
         "needs_ttft_s": least_limit(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),

@@ -41,15 +41,15 @@ def answer_scenario(
                 store.traces.save(trace)
             run_id, run = run_now(store, scenario, watch=watch)
     else:
-        facts, counts = load_facts(), _load_named_values(scenario)
+        facts, imported_counts = load_facts(), _load_named_values(scenario)
         require_fits(estimate_budget(scenario, facts, len(trace) if trace is not None else 0))
-        run = simulate(scenario, facts, trace, watch, counts)
+        run = simulate(scenario, facts, trace, watch, imported_counts)
     if missing_tables := [name for name in tables if name not in run.tables]:
         table_names = ", ".join(sorted(run.tables))
         raise SpecError(f"this run has no table {missing_tables[0]}; it has {table_names}")
     on_run(run)
     request_table = run.tables.get("requests")
-    answer: dict[str, Any] = {
+    answer_fields: dict[str, Any] = {
         "run": run_id or None, "scenario": scenario_digest(scenario), "digest": run.digest,
         "wall_s": round(time.perf_counter() - start_s, 3),
         "requests": int(run.summary["requests"] or 0), "name": scenario.name, "valid": run.valid,
@@ -57,12 +57,12 @@ def answer_scenario(
         "notes": list(run.notes), "summary": dict(run.summary),
     }  # fmt: skip
     if scenario.tenants and request_table is not None:
-        answer["tenants"] = tenant_rows(Observed.by_requests(scenario, request_table))
+        answer_fields["tenants"] = tenant_rows(Observed.by_requests(scenario, request_table))
     if scenario.models:
-        answer["models"] = run.tables["models"].to_dicts()
+        answer_fields["models"] = run.tables["models"].to_dicts()
     if tables:
-        answer["tables"] = {name: run.tables[name].to_dicts() for name in tables}
-    return answer
+        answer_fields["tables"] = {name: run.tables[name].to_dicts() for name in tables}
+    return answer_fields
 
 
 def _load_named_values(scenario: Scenario) -> np.ndarray | None:
@@ -108,10 +108,10 @@ def explain_run(
     Raises ValueErrors."""
     with closing(open_store()) as store:
         _, scenario = run_or_scenario(store, name, settings, trace)
-        row = find_or_run(store, scenario, watch(scenario.name), EXPLAIN)
-        head_fields = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
-        tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
-        return head_fields | as_json(row.summary, *tables)
+        run_row = find_or_run(store, scenario, watch(scenario.name), EXPLAIN)
+        head_fields = {"scenario": run_row.scenario, "name": scenario.name, "run": run_row.id}
+        tables = (store.runs.table(run_row.id, name) for name in ("causes", "waterfall"))
+        return head_fields | as_json(run_row.summary, *tables)
 
 
 def sweep_fields(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:

@@ -41,10 +41,10 @@ def read_in_process(
             "read: cut it into parts"
         )
     message_stream = io.BytesIO(message)
-    header, tables = unpack_message(message_stream.readline(), message_stream)
-    if "refused" in header:
-        raise Refused(header["refused"])
-    return kind.join(Parts(**header, tables=tables))
+    message_head, tables = unpack_message(message_stream.readline(), message_stream)
+    if "refused" in message_head:
+        raise Refused(message_head["refused"])
+    return kind.join(Parts(**message_head, tables=tables))
 
 
 def main() -> None:
@@ -64,8 +64,8 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (int(float(seconds)) + 1,) * 2)
     try:
         parts = kind.split(reader(file_bytes, file_name))
-        header = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
-        message = pack_message(header, parts.tables)
+        message_head = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
+        message = pack_message(message_head, parts.tables)
     except ValueError as error:
         message = pack_message({"refused": str(error)}, {})
     except MemoryError:

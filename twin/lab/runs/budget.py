@@ -72,9 +72,11 @@ def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
         trace_requests_used = min(trace_requests, workload.trace.max_requests or trace_requests)
         request_count = float(trace_requests_used * workload.trace.tree_copies)
     elif workload.arrivals == "closed_loop":
-        answer_s = max(mean_lengths(workload, facts).output_tokens, 1.0) * FASTEST_TOKEN_S
-        req_per_s = min(workload.concurrency / answer_s, LUCKY * _sustained_req_per_s(s, facts))
-        request_count = workload.concurrency + req_per_s * s.horizon_s
+        least_answer_s = max(mean_lengths(workload, facts).output_tokens, 1.0) * FASTEST_TOKEN_S
+        most_req_per_s = min(
+            workload.concurrency / least_answer_s, LUCKY * _sustained_req_per_s(s, facts)
+        )
+        request_count = workload.concurrency + most_req_per_s * s.horizon_s
     else:
         request_count = (
             workload.rate_req_per_s * s.horizon_s * mean_rate_factor(workload, s.horizon_s, facts)

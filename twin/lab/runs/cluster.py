@@ -82,10 +82,12 @@ class Cluster:
                 return {}
             client = self._connect()
             try:
-                for key, (task, task_text) in list(self._sent.items()):
-                    if key not in self._futures:
-                        arguments = (run_task, key, task, task_text)
-                        self._futures[key] = client.submit(*arguments, key=key, retries=AGAIN)
+                for task_key, (task, task_text) in list(self._sent.items()):
+                    if task_key not in self._futures:
+                        arguments = (run_task, task_key, task, task_text)
+                        self._futures[task_key] = client.submit(
+                            *arguments, key=task_key, retries=AGAIN
+                        )
             except connection_errors():
                 self._disconnect()
             deadline_s = time.monotonic() + wait_s
@@ -98,7 +100,7 @@ class Cluster:
     def _take_answers(self) -> dict[str, str | Exception]:
         """Remove ended tasks; returns their answers or errors, by key."""
         answer_by_key: dict[str, str | Exception] = {}
-        for key, future in list(self._futures.items()):
+        for task_key, future in list(self._futures.items()):
             if future.status == "pending":
                 continue
             if future.status in ("cancelled", "lost"):  # the scheduler is another, or gone
@@ -106,15 +108,15 @@ class Cluster:
                 break
             try:
                 fetch = future.exception if future.status == "error" else future.result
-                answer_by_key[key] = fetch(timeout=CONNECT_S)
+                answer_by_key[task_key] = fetch(timeout=CONNECT_S)
             except TimeoutError:  # its worker is gone: the scheduler has it done once more
                 continue
             except connection_errors():
                 self._disconnect()
                 break
-            del self._futures[key]
-        for key in answer_by_key:
-            self._sent.pop(key, None)
+            del self._futures[task_key]
+        for task_key in answer_by_key:
+            self._sent.pop(task_key, None)
         return answer_by_key
 
     def stop(self, keys: Iterable[str]) -> None:

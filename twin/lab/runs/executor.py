@@ -93,13 +93,15 @@ class Runner:
         it; engine: module of another engine, as `job.EXPLAIN`. Raises StoreError, TooLarge."""
         view = view or self._store
         with self._door:
-            queued = self._store.runs.queued_ids()
-            if len(queued) >= WAITING_MAX:
+            queued_ids = self._store.runs.queued_ids()
+            if len(queued_ids) >= WAITING_MAX:
                 raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
             if view.visitor and view.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
                 reason = f"{EACH_MAX} runs of yours wait or run"
                 raise StoreError(f"{reason}: let some finish, or stop some")
-            self._budgets = {run: budget for run, budget in self._budgets.items() if run in queued}
+            self._budgets = {
+                run: budget for run, budget in self._budgets.items() if run in queued_ids
+            }
             waiting_budgets = self._budgets.values()
             # Who waits for a run waits for nothing else.
             if not engine and self._store.runs.get(self._explaining):
@@ -119,18 +121,18 @@ class Runner:
 
     def cancel(self, run: str, visitor_store: Store | None = None) -> str:
         """Request the end of a run (within two seconds); returns its state. Raises StoreError."""
-        state = (visitor_store or self._store).runs.request_stop(run)
+        run_state = (visitor_store or self._store).runs.request_stop(run)
         self._wake_all()
-        return state
+        return run_state
 
     def wait_for(self, run: str, timeout_s: float) -> RunRow | None:
         """The row of a run once it has ended; None after the timeout. Raises UnknownId."""
         deadline_s = time.monotonic() + timeout_s
-        while not (row := self.row(run)).ended:
+        while not (run_row := self.row(run)).ended:
             if time.monotonic() >= deadline_s:
                 return None
             time.sleep(LOOK_S)
-        return row
+        return run_row
 
     def close(self, *, kill: bool = False) -> None:
         """Stop the watching thread. Running runs continue in their processes, unless killed."""
@@ -193,8 +195,8 @@ class Runner:
             return self._tick_cluster(self._cluster)
         with self._lock:
             running_rows = self._store.runs.running_rows(list(self._processes))
-            for row in self._unresponsive_rows(running_rows):
-                self._processes[row.owner.name].kill()
+            for run_row in self._unresponsive_rows(running_rows):
+                self._processes[run_row.owner.name].kill()
             if running_rows:
                 self._stillborn, self.trouble = 0, ""
             waiting_count = len(self._store.runs.queued_ids())
@@ -218,11 +220,13 @@ class Runner:
         except ClusterError as error:
             self.trouble = f"{error}: runs wait"
             return False
-        for run, answer in answer_by_run.items():
-            if isinstance(answer, Exception):
+        for run, run_answer in answer_by_run.items():
+            if isinstance(run_answer, Exception):
                 run_row = self._store.runs.claim(Owner.current(), run) or self._store.runs.get(run)
                 if run_row is not None:
-                    self._store.runs.fail(run, run_row.owner, f"the cluster gave it up: {answer}")
+                    self._store.runs.fail(
+                        run, run_row.owner, f"the cluster gave it up: {run_answer}"
+                    )
         return bool(running_rows or waiting_ids)
 
     def _remove_ended_processes(self) -> None:
@@ -234,12 +238,12 @@ class Runner:
                 continue
             if process.hung:  # its runs are queued again; one that hangs twice fails
                 reason = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
-                for row in self._store.runs.running_rows([owner_name]):
-                    if row.id in self._rerun:
-                        self._store.runs.fail(row.id, row.owner, reason)
+                for run_row in self._store.runs.running_rows([owner_name]):
+                    if run_row.id in self._rerun:
+                        self._store.runs.fail(run_row.id, run_row.owner, reason)
                     else:
-                        self._rerun.add(row.id)
-                        self._store.runs.release(row.id, row.owner)
+                        self._rerun.add(run_row.id)
+                        self._store.runs.release(run_row.id, run_row.owner)
             del self._processes[owner_name]
             process.close_input()
             end_text = exit_text(exit_status)
@@ -255,9 +259,9 @@ class Runner:
     def _unresponsive_rows(self, running: Sequence[RunRow]) -> list[RunRow]:
         """Rows, among the running ones, that ignore a request to stop for longer than DEAF_S."""
         now_s = time.monotonic()
-        stopping_rows = [row for row in running if row.cancel_s is not None]
-        self._deaf = {row.id: self._deaf.get(row.id, now_s) for row in stopping_rows}
-        return [row for row in stopping_rows if now_s - self._deaf[row.id] > DEAF_S]
+        stopping_rows = [run_row for run_row in running if run_row.cancel_s is not None]
+        self._deaf = {run_row.id: self._deaf.get(run_row.id, now_s) for run_row in stopping_rows}
+        return [run_row for run_row in stopping_rows if now_s - self._deaf[run_row.id] > DEAF_S]
 
     def _start_needed_processes(self, waiting: int, running: int) -> None:
         """Start missing processes: one for each waiting or running run, but at least the standby

@@ -218,7 +218,7 @@ def carry_out(text: str) -> str:
     store, owner = _cluster_store_and_owner()
     store.runs.end_runs(owner.name, "how it ended could not be stored")
     engine = load_engine(engine_name)
-    while (row := store.runs.claim(owner, run)) is None:
+    while (claimed_row := store.runs.claim(owner, run)) is None:
         run_row = store.runs.get(run)
         if run_row is None:
             raise StoreError(
@@ -230,7 +230,7 @@ def carry_out(text: str) -> str:
         time.sleep(PULSE_S)
         store.runs.recover()
     try:
-        execute_run(store, row, owner, engine_of(row, engine), limited=True)
+        execute_run(store, claimed_row, owner, engine_of(claimed_row, engine), limited=True)
     except engine.Cancelled:
         log.info("run %s was stopped on request", run)
     except Exception as error:

@@ -121,13 +121,13 @@ class Live:
                     run: replace(status, searching=False) for run, status in ended_runs.items()
                 }
             else:
-                header, tables = message
+                head, tables = message
                 self._deaths = 0
-                run, known_status = header["run"], self._runs.get(header["run"])
-                if header["seen"] is None:
+                run, known_status = head["run"], self._runs.get(head["run"])
+                if head["seen"] is None:
                     self._runs.pop(run, None)
                 elif known_status is not None:
-                    self._runs[run] = Status(**header["seen"], tables=tables or known_status.tables)
+                    self._runs[run] = Status(**head["seen"], tables=tables or known_status.tables)
             self._changed.notify_all()
 
 
@@ -140,10 +140,13 @@ def shortened_draft(draft: Scenario, facts: Facts) -> Scenario | None:
     estimate_s = estimate_budget(draft, facts).seconds
     if estimate_s <= SECONDS:
         return draft
-    scale = SECONDS / estimate_s
-    if draft.horizon_s * scale < SHORTEST_S:
+    time_factor = SECONDS / estimate_s
+    if draft.horizon_s * time_factor < SHORTEST_S:
         return None
-    new_times = {"horizon_s": round(draft.horizon_s * scale, 1), "warmup_s": draft.warmup_s * scale}
+    new_times = {
+        "horizon_s": round(draft.horizon_s * time_factor, 1),
+        "warmup_s": draft.warmup_s * time_factor,
+    }
     try:
         return with_overrides(draft, new_times)
     except SpecError:
@@ -175,12 +178,12 @@ class Answering:
         self._engine, self._facts = load_engine(), load_facts()
         while True:
             try:
-                message = self._waiting.get(block=not self._searches)
+                run_and_question = self._waiting.get(block=not self._searches)
             except Empty:
                 self._continue_search()
                 continue
-            if message[0] not in self._dropped:
-                self._answer(*message)
+            if run_and_question[0] not in self._dropped:
+                self._answer(*run_and_question)
 
     def _answer(self, run: str, question: Scenario) -> None:
         """Simulate a question and report its progress, then search its capacity."""
@@ -195,27 +198,29 @@ class Answering:
             return run not in self._dropped
 
         try:
-            result = self._engine.simulate(question, self._facts, progress=progress)
+            run_result = self._engine.simulate(question, self._facts, progress=progress)
         except self._engine.Cancelled:
             return
         except Exception as error:
             # The formula's answer stands; the run of the draft itself will say why.
             log.warning("a live run failed: %s", error)
-            result = None
-        if result is None or not result.valid:
+            run_result = None
+        if run_result is None or not run_result.valid:
             self._report(run, None)
             return
-        tables = {name: result.tables[name] for name in TABLES if name in result.tables}
+        tables = {name: run_result.tables[name] for name in TABLES if name in run_result.tables}
         capacity_key = ""  # the scenario without load, times and names: what a capacity depends on
         if stays_steady(question):
             capacity_key = json_text(with_overrides(with_load(question, 1.0), FIXED_FIELDS))
         known_capacity = self._found.get(capacity_key, {})
         is_new = bool(capacity_key and not known_capacity)
-        state = Status(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)
-        self._report(run, state, tables)
+        status = Status(
+            1.0, summary=dict(run_result.summary), searching=is_new, capacity=known_capacity
+        )
+        self._report(run, status, tables)
         if is_new:
             search = search_steps(question, self._facts)
-            self._searches[run] = search, next(search), state, capacity_key
+            self._searches[run] = search, next(search), status, capacity_key
 
     def _continue_search(self) -> None:
         """Run the next simulation of the newest search; one that a question stops is repeated."""
@@ -255,9 +260,9 @@ class Answering:
         self, run: str, status: Status | None, tables: Mapping[str, pl.DataFrame] = {}
     ) -> None:
         """Send the state of a run (None: it failed); tables: of its result, sent once."""
-        state = asdict(status) if status is not None else {}
-        state.pop("tables", None)
-        self._say({"run": run, "seen": state or None}, tables)
+        status_fields = asdict(status) if status is not None else {}
+        status_fields.pop("tables", None)
+        self._say({"run": run, "seen": status_fields or None}, tables)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ def predict_all(
     named_scenarios = zip(model_names(scenario), split_models(scenario), strict=True)
     answer_by_model = {name: _predict_one(model, trace, counts) for name, model in named_scenarios}
     first_answer = next(iter(answer_by_model.values()))
-    wall_s = sum(answer["wall_s"] for answer in answer_by_model.values())
+    wall_s = sum(model_answer["wall_s"] for model_answer in answer_by_model.values())
     head_fields = {"scenario": scenario_digest(scenario), "wall_s": wall_s}
     return first_answer | head_fields | {"models": answer_by_model}
 

@@ -215,5 +215,7 @@ def pack_message(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) ->
 def unpack_message(line: bytes, stream: IO[bytes]) -> Message:
     """Head and tables of the message that begins with a line; tables are read from the stream."""
     head = json.loads(line)
-    sizes = head.pop("tables")
-    return head, {name: pl.read_ipc(io.BytesIO(stream.read(size))) for name, size in sizes.items()}
+    size_by_table = head.pop("tables")
+    return head, {
+        name: pl.read_ipc(io.BytesIO(stream.read(size))) for name, size in size_by_table.items()
+    }

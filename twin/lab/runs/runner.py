@@ -32,8 +32,8 @@ def add_run(
     (None: it is queued); waiting: budgets of queued runs. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
     save_linked_machine(store, scenario)
-    if fault := store.missing_text(scenario):
-        raise StoreError(fault)
+    if missing_text := store.missing_text(scenario):
+        raise StoreError(missing_text)
     facts = load_facts()
     require_fits(budget_of(store, scenario, facts), waiting)
     digest = store.scenarios.save(scenario)
@@ -48,8 +48,8 @@ def run_now(
     Raises what the engine raises."""
     owner = Owner.current()
     run_id = add_run(store, scenario, owner=owner, engine=engine)
-    row = require(store.runs.get(run_id), "run", run_id)
-    return run_id, execute_run(store, row, owner, load_engine(engine), watch)
+    run_row = require(store.runs.get(run_id), "run", run_id)
+    return run_id, execute_run(store, run_row, owner, load_engine(engine), watch)
 
 
 def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRow | None:
@@ -61,8 +61,8 @@ def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRo
 
 def find_or_run(store: Store, scenario: Scenario, watch: Watch, engine: str = ENGINE) -> RunRow:
     """Newest finished run of exactly this scenario; if there is none, one is carried out here."""
-    if (row := find_run(store, scenario, engine=engine)) is not None:
-        return row
+    if (run_row := find_run(store, scenario, engine=engine)) is not None:
+        return run_row
     run_id, _ = run_now(store, scenario, watch=watch, engine=engine)
     return require(store.runs.get(run_id), "run", run_id)
 
@@ -72,11 +72,11 @@ def run_or_scenario(
 ) -> tuple[RunRow | None, Scenario]:
     """(run, scenario) if `name` is the id of a stored run; else (None, scenario) of a preset or
     file with these settings and trace. Raises SpecError."""
-    row = store.runs.get(name)
-    if row is not None:
+    run_row = store.runs.get(name)
+    if run_row is not None:
         if settings or trace:
             raise SpecError(f"{name} is a run that was made: settings change a scenario")
-        return row, store.scenarios.load(row.scenario)
+        return run_row, store.scenarios.load(run_row.scenario)
     try:
         scenario, trace_table = ask.scenario_and_trace(name, settings, trace)
     except ask.UnknownScenario as error:
@@ -107,9 +107,9 @@ def verify_runs(file: Path, watch: Watch = lambda _share, _live: True) -> Iterat
             for damage in read_archive_file(store, file).left_out:
                 yield Verified("", "", "not compared", damage)
             row_offset = 0
-            while rows := store.runs.search(offset=row_offset).rows:
-                yield from (_verify_run(store, row, watch) for row in rows)
-                row_offset += len(rows)
+            while run_rows := store.runs.search(offset=row_offset).rows:
+                yield from (_verify_run(store, run_row, watch) for run_row in run_rows)
+                row_offset += len(run_rows)
         finally:
             store.close()
 

@@ -46,10 +46,10 @@ class Source:
 def source_of(name: str, settings: Sequence[str], progress: Watch) -> Source:
     """Scenario and tables of a run (`name`: its id) or of a scenario's run, made if not stored."""
     with closing(open_store()) as store:
-        row, scenario = run_or_scenario(store, name, settings)
-        if row is None or (row.state == "done" and not is_repeatable(row)):
-            row = find_or_run(store, scenario, progress)
-        return stored_source(store, row.id)
+        run_row, scenario = run_or_scenario(store, name, settings)
+        if run_row is None or (run_row.state == "done" and not is_repeatable(run_row)):
+            run_row = find_or_run(store, scenario, progress)
+        return stored_source(store, run_row.id)
 
 
 def is_repeatable(row: RunRow) -> bool:

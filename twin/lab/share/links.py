@@ -219,12 +219,12 @@ def _find_run(run: str, store: Store, query: Mapping[str, str]) -> RunRow | NotH
     if not RUN_ID.fullmatch(run):
         return NotHere("this is no run's id: copy the link again, whole")
     try:
-        row = store.runs.get(run)
+        run_row = store.runs.get(run)
     except StoreError as error:
         return NotHere(str(error))
-    if row is None and query.get(QUESTIONS):  # it can be run here
+    if run_row is None and query.get(QUESTIONS):  # it can be run here
         return NotHere(f"no run here has the id {run}: another twin stored it, or it was deleted")
-    return row if row is not None else NotHere(_absence_text(RUN, run))
+    return run_row if run_row is not None else NotHere(_absence_text(RUN, run))
 
 
 def _absence_text(kind: str, name: str) -> str:

@@ -81,8 +81,12 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
             )
         digests = sorted({*digests, *run_digests})
     else:
-        rows = [require(store.runs.get(run_id), RUN, run_id) for run_id in runs]
-        digests, imports, run_ids = [row.scenario for row in rows], [], [row.id for row in rows]
+        run_rows = [require(store.runs.get(run_id), RUN, run_id) for run_id in runs]
+        digests, imports, run_ids = (
+            [run_row.scenario for run_row in run_rows],
+            [],
+            [run_row.id for run_row in run_rows],
+        )
     for digest in dict.fromkeys(digests):
         writer.attempt(writer.write_scenario, digest)
     for digest in dict.fromkeys((*imports, *writer.used_imports)):
@@ -124,10 +128,14 @@ class _Writer:
         """Write a scenario's row by its digest and note the imported values that it names."""
         scenario = self.store.scenarios.load(digest)
         value_stores = self.store.imports.values()
-        references = filter(None, (values.kind.named(scenario) for values in value_stores))
+        references = filter(
+            None, (value_store.kind.named(scenario) for value_store in value_stores)
+        )
         digests = [reference.digest for reference in references]
         self.used_imports += [
-            digest for digest in digests if any(values.get(digest) for values in value_stores)
+            digest
+            for digest in digests
+            if any(value_store.get(digest) for value_store in value_stores)
         ]
         self._write_row(SCENARIO, digest, {})
 
@@ -192,9 +200,9 @@ class _Writer:
     def _write_member(self, kind: str, sha256: str, size: int, source: Source) -> None:
         """Write one member of the tar: its header, bytes and padding; size in bytes."""
         suffix = "parquet" if kind == TABLE else "json"
-        header = tarfile.TarInfo(f"twin-{VERSION}/{kind}/{sha256}.{suffix}")
-        header.size = size
-        self._file.write(header.tobuf(tarfile.USTAR_FORMAT))
+        member_header = tarfile.TarInfo(f"twin-{VERSION}/{kind}/{sha256}.{suffix}")
+        member_header.size = size
+        self._file.write(member_header.tobuf(tarfile.USTAR_FORMAT))
         while chunk := source.read(1 << 20):
             self._file.write(chunk)
         self._file.write(bytes(-size % tarfile.BLOCKSIZE))
@@ -296,25 +304,25 @@ def _members(file: IO[bytes], name: str, report: Report) -> Iterator[tuple[str, 
         if was_end_block:
             continue
         try:
-            header = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+            member_header = tarfile.TarInfo.frombuf(block, "ascii", "strict")
         except (tarfile.HeaderError, ValueError):
             if not after_damage:
                 report.leave_out(f"a part of {name} is damaged")
             after_damage = True
             continue
         after_damage = False
-        part = _Part(file, max(header.size, 0))
-        name_match = MEMBER.fullmatch(header.name)
+        part = _Part(file, max(member_header.size, 0))
+        name_match = MEMBER.fullmatch(member_header.name)
         if name_match and int(name_match[1]) > VERSION:
             raise StoreError(f"{name} was written by a newer twin: update this one")
-        if not name_match or not header.isreg():
-            report.leave_out(f"{printable(header.name)} in {name} is no part of a library")
-        elif header.size > (TABLE_BYTES_MAX if name_match[2] == TABLE else ROW_BYTES_MAX):
-            report.leave_out(f"{header.name} in {name} is larger than any part of a library")
+        if not name_match or not member_header.isreg():
+            report.leave_out(f"{printable(member_header.name)} in {name} is no part of a library")
+        elif member_header.size > (TABLE_BYTES_MAX if name_match[2] == TABLE else ROW_BYTES_MAX):
+            report.leave_out(f"{member_header.name} in {name} is larger than any part of a library")
         else:
             yield name_match[2], name_match[3], part
         part.skip()
-        file.read(-max(header.size, 0) % tarfile.BLOCKSIZE)
+        file.read(-max(member_header.size, 0) % tarfile.BLOCKSIZE)
     if not was_end_block:
         report.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
 
@@ -335,8 +343,8 @@ def _row_values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -
     column_by_key = columns_of(model)
     name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
     for column_key, column in column_by_key.items():
-        if fault := _fault_of(column, fields.get(column_key)):
-            raise StoreError(f"the {kind} {name} is left out: its {column_key} {fault}")
+        if fault_text := _fault_of(column, fields.get(column_key)):
+            raise StoreError(f"the {kind} {name} is left out: its {column_key} {fault_text}")
     return {column_key: fields.get(column_key) for column_key in column_by_key}
 
 
@@ -375,11 +383,13 @@ def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
             scenario_from_canonical(scenario_text), **columns
         )
     else:
-        row = {FACTS: _facts_row, IMPORT: _import_row, RUN: _run_row}[kind](store, columns, files)
-        row_key = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
+        new_row = {FACTS: _facts_row, IMPORT: _import_row, RUN: _run_row}[kind](
+            store, columns, files
+        )
+        row_key = str(inspect(KINDS[kind]).primary_key_from_instance(new_row)[0])
         with store.database.write(durable=True) as session:
             if is_new := session.get(KINDS[kind], row_key) is None:
-                session.add(row)
+                session.add(new_row)
                 session.flush()
             for table, sha256 in files.items() if is_new else ():
                 if not isinstance(sha256, str) or session.get(models.ArtefactRow, sha256) is None:
@@ -416,17 +426,19 @@ def _facts_row(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> mo
 
 def _import_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
     """The row of an imported value, after a check of its seal and tables. Raises StoreError."""
-    row = models.ImportRow(**values)
-    name = printable(row.name)
-    if (value_store := store.imports.get(row.kind)) is None:
+    import_row = models.ImportRow(**values)
+    name = printable(import_row.name)
+    if (value_store := store.imports.get(import_row.kind)) is None:
         raise StoreError(f"{name} is of a kind that this twin does not know")
-    if seal_of(row, dict(files)) != row.seal:
-        raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
-    about = value_store.kind.split(value_store.join(row, files)).about
-    for key, value in row.about.items():
+    if seal_of(import_row, dict(files)) != import_row.seal:
+        raise StoreError(f"the {import_row.kind} {name} is damaged: its seal is broken")
+    about = value_store.kind.split(value_store.join(import_row, files)).about
+    for key, value in import_row.about.items():
         if json_text(about.get(key)) != json_text(value):
-            raise StoreError(f"the {row.kind} {name} is left out: its tables have another {key}")
-    return row
+            raise StoreError(
+                f"the {import_row.kind} {name} is left out: its tables have another {key}"
+            )
+    return import_row
 
 
 def _run_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:

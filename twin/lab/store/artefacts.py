@@ -162,7 +162,9 @@ class Artefacts:
 
     def delete(self, files: Sequence[Path], hashes: Collection[str], older_than_s: float) -> int:
         """Delete files older than an age (s) and not named in `hashes`; returns their number."""
-        unused_files = [p for p in files if p.stem not in hashes and _is_older(p, older_than_s)]
+        unused_files = [
+            path for path in files if path.stem not in hashes and _is_older(path, older_than_s)
+        ]
         for path in unused_files:
             path.unlink(missing_ok=True)
         return len(unused_files)

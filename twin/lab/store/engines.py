@@ -263,9 +263,11 @@ def check_integrity(database: Database) -> list[str]:
     if database.path is None:
         return []
     with database.read() as session:
-        faults = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
+        faults = [
+            str(check_row[0]) for check_row in session.execute(text("PRAGMA integrity_check"))
+        ]
         dangling_rows = session.execute(text("PRAGMA foreign_key_check")).all()
-    faults += [f"dangling reference in {row[0]}" for row in dangling_rows]
+    faults += [f"dangling reference in {check_row[0]}" for check_row in dangling_rows]
     return [fault for fault in faults if fault != "ok"]
 
 

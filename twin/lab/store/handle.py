@@ -60,12 +60,14 @@ class Values(Generic[T]):
                 f"{VALUE_BYTES_MAX / 1e6:.0f} MB, {self.kind.smaller}"
             )
         artefacts = self._artefacts.save_all(parts.tables)
-        row = ImportRow(
+        import_row = ImportRow(
             digest=digest, kind=self.kind.key, name=parts.name, format=parts.format,
             about=dict(parts.about), rows=next(iter(artefacts.values())).rows,
             created_s=time.time(),
         )  # fmt: skip
-        row.seal = seal_of(row, {table: artefact.sha256 for table, artefact in artefacts.items()})
+        import_row.seal = seal_of(
+            import_row, {table: artefact.sha256 for table, artefact in artefacts.items()}
+        )
         with self._database.write(durable=True) as session:
             stored_row = session.get(ImportRow, digest)
             if stored_row and seal_of(stored_row, files_of(session, digest)) != stored_row.seal:
@@ -73,7 +75,7 @@ class Values(Generic[T]):
                 session.flush()
                 stored_row = None
             if stored_row is None:
-                session.add(row)
+                session.add(import_row)
                 session.flush()
                 for table, artefact in artefacts.items():
                     add_file(session, self._artefacts, artefact)
@@ -123,9 +125,9 @@ class Values(Generic[T]):
     def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
         """A page of values whose name or format contains every word, newest first."""
         query = self.limit_to_visible(select(ImportRow).where(ImportRow.kind == self.kind.key))
-        order = (ImportRow.created_s.desc(), ImportRow.digest)
+        sort_columns = (ImportRow.created_s.desc(), ImportRow.digest)
         columns = (ImportRow.name, ImportRow.format, ImportRow.digest)
-        return page_of(self._database, query, text, columns, order, limit, offset)
+        return page_of(self._database, query, text, columns, sort_columns, limit, offset)
 
     def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""
@@ -248,8 +250,8 @@ class Store:
     def _load_import(self, digest: str) -> object:
         """Load an imported value of any kind, which checks it. Raises StoreError."""
         with self.database.read() as session:
-            row = require(session.get(models.ImportRow, digest), "import", digest)
-        if (value_store := self.imports.get(row.kind)) is None:
+            import_row = require(session.get(models.ImportRow, digest), "import", digest)
+        if (value_store := self.imports.get(import_row.kind)) is None:
             raise StoreError(f"the import {digest} is damaged in the database: {AGAIN}")
         return value_store.load(digest)
 

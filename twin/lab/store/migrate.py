@@ -60,8 +60,8 @@ def _connection_revision(connection: Connection) -> str:
     """The revision that the database of a connection is at; '' if it is new."""
     if not inspect(connection).has_table("alembic_version"):
         return ""
-    row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
-    return str(row[0]) if row else ""
+    version_row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
+    return str(version_row[0]) if version_row else ""
 
 
 def _run_alembic(connection: Connection, versions: Path) -> None:
@@ -149,8 +149,8 @@ def drop_guards(connection: Connection) -> None:
         "SELECT t.tgname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
         "JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.proname = 'twin_refuse'"
     ).all()
-    for name, table in trigger_tables:
-        connection.exec_driver_sql(f'DROP TRIGGER "{name}" ON "{table}"')
+    for trigger, table in trigger_tables:
+        connection.exec_driver_sql(f'DROP TRIGGER "{trigger}" ON "{table}"')
 
 
 def make_guards(connection: Connection) -> None:

@@ -53,7 +53,11 @@ def broken_checks_text(result: "Run") -> str:
     """Sentence on the checks of a result that do not hold; '' if all do."""
     if result.valid:
         return ""
-    faults = [f"{c['id']}: {c['statement']} ({c['detail']})" for c in result.checks if not c["ok"]]
+    faults = [
+        f"{check['id']}: {check['statement']} ({check['detail']})"
+        for check in result.checks
+        if not check["ok"]
+    ]
     return "checks do not hold: " + ("; ".join(faults) or "the engine says so, without naming one")
 
 
@@ -62,7 +66,10 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
     columns = (RunTableRow.name, ArtefactRow.sha256, ArtefactRow.bytes, ArtefactRow.rows)
     query = select(*columns).join(ArtefactRow, ArtefactRow.sha256 == RunTableRow.sha256)
     rows = session.execute(query.where(RunTableRow.run == run).order_by(RunTableRow.name))
-    return {name: Artefact(sha256, size_bytes, height) for name, sha256, size_bytes, height in rows}
+    return {
+        name: Artefact(sha256, size_bytes, row_count)
+        for name, sha256, size_bytes, row_count in rows
+    }
 
 
 def newest_run_query(scenario: str, facts: str, version: str) -> Select[str]:
@@ -135,9 +142,9 @@ class Runs:
 
     def _visible_row(self, session: Session, run: str) -> RunRow | None:
         """The row of a run that this visitor may see, or that is shared; None otherwise."""
-        row = session.get(RunRow, run)
-        is_shared = row is not None and row.published_s is not None
-        return row if is_shared or self._visitor.sees(session, run) else None
+        run_row = session.get(RunRow, run)
+        is_shared = run_row is not None and run_row.published_s is not None
+        return run_row if is_shared or self._visitor.sees(session, run) else None
 
     def search(
         self, text: str = "", *, states: Sequence[str] = (), tags: Sequence[str] = (),
@@ -149,9 +156,9 @@ class Runs:
         query = self.limit_to_visible(query.where(~RunRow.engine_version.startswith(EXPLAINED)))
         if states:
             query = query.where(RunRow.state.in_(list(states)))
-        order = (RunRow.queued_s.desc(), RunRow.id)
+        sort_columns = (RunRow.queued_s.desc(), RunRow.id)
         text_columns = (ScenarioRow.name, ScenarioRow.question, *NOTE_COLUMNS, RunRow.id)
-        return page_of(self._database, query, text, text_columns, order, limit, offset)
+        return page_of(self._database, query, text, text_columns, sort_columns, limit, offset)
 
     def latest_runs(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
         """Newest finished run by scenario (given digest), without explanations."""
@@ -192,11 +199,11 @@ class Runs:
         """Number of queued runs before a queued one; None if it is not queued."""
         query = select(func.count(RunRow.id)).where(RunRow.state == QUEUED)
         with self._database.read() as session:
-            row = session.get(RunRow, run)
-            if row is None or row.state != QUEUED:
+            run_row = session.get(RunRow, run)
+            if run_row is None or run_row.state != QUEUED:
                 return None
-            wins_tie = (RunRow.queued_s == row.queued_s) & (RunRow.id < run)
-            return session.scalar(query.where(wins_tie | (RunRow.queued_s < row.queued_s)))
+            wins_tie = (RunRow.queued_s == run_row.queued_s) & (RunRow.id < run)
+            return session.scalar(query.where(wins_tie | (RunRow.queued_s < run_row.queued_s)))
 
     def queued_ids(self) -> set[str]:
         """Ids of the queued runs and of those given back by a process."""
@@ -219,7 +226,7 @@ class Runs:
         """Store a run, queued or (of an owner) running; returns its id. again: store it even if an
         equal run exists; else the equal one's id is returned."""
         now_s = time.time()
-        row = RunRow(
+        new_row = RunRow(
             id=new_id(), scenario=scenario, facts_digest=facts.digest,
             engine_version=engine_version, seed=seed, queued_s=now_s, owner=owner or NO_OWNER,
             state=RUNNING if owner else QUEUED, started_s=now_s if owner else None,
@@ -235,9 +242,9 @@ class Runs:
             require(session.get(ScenarioRow, scenario), "scenario", scenario)
             facts_row = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now_s)
             insert_once(session, facts.digest, facts_row)
-            session.add(row)
-            self._visitor.hold(session, row.id)
-        return row.id
+            session.add(new_row)
+            self._visitor.hold(session, new_row.id)
+        return new_row.id
 
     # Advancing it: only its owner does.
 
@@ -330,25 +337,27 @@ class Runs:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.
             running_id = session.scalar(select(RunRow.id).where(RunRow.state == RUNNING).limit(1))
             running_query = select(RunRow).where(RunRow.state == RUNNING, ~GIVEN_BACK)
-            rows = session.scalars(running_query).all() if running_id else []
+            running = session.scalars(running_query).all() if running_id else []
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
         now_s = time.monotonic()
-        heard_by_run = {row.id: (row.beat_s, now_s) for row in rows}
+        heard_by_run = {run_row.id: (run_row.beat_s, now_s) for run_row in running}
         for run, (beat_s, heard_s) in self._heartbeats.items():
             if run in heard_by_run and heard_by_run[run][0] == beat_s:
                 heard_by_run[run] = beat_s, heard_s
         self._heartbeats = heard_by_run
         ended_ids = []
-        for row in rows:
-            if lives(row.owner, now_s - heard_by_run[row.id][1]):
+        for run_row in running:
+            if lives(run_row.owner, now_s - heard_by_run[run_row.id][1]):
                 continue
-            if row.owner.name.startswith(CLUSTER):
-                self.release(row.id, row.owner)
+            if run_row.owner.name.startswith(CLUSTER):
+                self.release(run_row.id, run_row.owner)
                 continue
-            is_quiet = (RunRow.id == row.id) & (RunRow.beat_s == row.beat_s)
-            if self._abandon(row, is_quiet, "the process that ran it ended before it was finished"):
-                ended_ids.append(row.id)
+            is_quiet = (RunRow.id == run_row.id) & (RunRow.beat_s == run_row.beat_s)
+            if self._abandon(
+                run_row, is_quiet, "the process that ran it ended before it was finished"
+            ):
+                ended_ids.append(run_row.id)
         return ended_ids
 
     def _abandon(self, row: RunRow, condition: ColumnElement[bool], message: str) -> bool:
@@ -386,9 +395,9 @@ class Runs:
     def publish(self, run: str) -> None:
         """Mark an ended run and protect it against deletion, because its link was shared."""
         self._visitor.require_writes()
-        row = require(self.get(run), "run", run)
-        if not row.ended:
-            raise StoreError(f"run {run} is {row.state}: share it when it has ended")
+        run_row = require(self.get(run), "run", run)
+        if not run_row.ended:
+            raise StoreError(f"run {run} is {run_row.state}: share it when it has ended")
         with self._database.write(durable=True) as session:
             publish(session, "run", RunRow.id, run)
 
@@ -404,14 +413,14 @@ class Runs:
         is_own_table, is_ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
         condition_by_table = {RunRow: (RunRow.id == run) & is_ended, RunTableRow: is_own_table}
         with self._database.write(durable=True) as session:
-            row = require(self._visible_row(session, run), "run", run)
+            run_row = require(self._visible_row(session, run), "run", run)
             undo = undo_of(self._database, session, ("run", run), condition_by_table, self._visitor)
             delete_note(session, run, self._visitor.name)
             if not self._visitor.let_go(session, "run", run):
                 return undo
-            if not row.ended:
-                raise StoreError(f"run {run} is {row.state}: stop it first")
-            if row.published_s is not None:
+            if not run_row.ended:
+                raise StoreError(f"run {run} is {run_row.state}: stop it first")
+            if run_row.published_s is not None:
                 raise StoreError(SHARED)
             # Its files count as new, so that sweeps spare them until an undo.
             is_own_file = ArtefactRow.sha256.in_(select(RunTableRow.sha256).where(is_own_table))

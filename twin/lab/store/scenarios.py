@@ -72,17 +72,17 @@ class Scenarios:
         """The scenario of a digest. Raises UnknownId, or StoreError if it was changed on disk."""
         with self._database.read() as session:
             body_option = undefer(ScenarioRow.body)
-            row = require(self._find(session, digest, body_option), "scenario", digest)
-            stored_digest, scenario_text = row.digest, row.body
+            scenario_row = require(self._find(session, digest, body_option), "scenario", digest)
+            stored_digest, scenario_text = scenario_row.digest, scenario_row.body
         if hashlib.sha256(scenario_text.encode()).hexdigest() != stored_digest:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
         return scenario_from_canonical(scenario_text)
 
     def require_sound(self, digest: str) -> None:
         """Raise StoreError if a scenario's text or a column of its row was changed on disk."""
-        scenario, row = self.load(digest), self.get(digest)
+        scenario, scenario_row = self.load(digest), self.get(digest)
         if damaged := [
-            key for key, value in _columns(scenario).items() if getattr(row, key) != value
+            key for key, value in _columns(scenario).items() if getattr(scenario_row, key) != value
         ]:
             raise StoreError(f"the {damaged[0]} of scenario {digest} is damaged: restore a backup")
 
@@ -124,16 +124,16 @@ class Scenarios:
     def publish(self, digest: str) -> None:
         """Mark a scenario and protect it against deletion, because its link was shared."""
         self._visitor.require_writes()
-        row = require(self.get(digest), "scenario", digest)
+        scenario_row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
-            publish(session, "scenario", ScenarioRow.digest, row.digest)
+            publish(session, "scenario", ScenarioRow.digest, scenario_row.digest)
 
     def unpublish(self, digest: str) -> None:
         """Revoke a scenario's link: it finds nothing, unless a run of the scenario is shared."""
-        row = require(self.get(digest), "scenario", digest)
+        scenario_row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
-            self._visitor.require_sole_holder(session, "scenario", row.digest)
-            statement = update(ScenarioRow).where(ScenarioRow.digest == row.digest)
+            self._visitor.require_sole_holder(session, "scenario", scenario_row.digest)
+            statement = update(ScenarioRow).where(ScenarioRow.digest == scenario_row.digest)
             session.execute(statement.values(published_s=None))
 
     def delete(self, digest: str) -> Undo:

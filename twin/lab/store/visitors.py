@@ -126,7 +126,9 @@ class Notes:
         query = select(NoteRow.tags).where(is_own_note, NoteRow.tags != "")
         with self._database.read() as session:
             tag_texts = session.scalars(query.distinct()).all()
-        return sorted({tag for text in tag_texts for tag in split_tags(text)}, key=str.casefold)
+        return sorted(
+            {tag for tag_text in tag_texts for tag in split_tags(tag_text)}, key=str.casefold
+        )
 
     def write(self, name: str, title: str, tags: Iterable[str], text: str) -> None:
         """Replace the note on a run or scenario; an empty one is removed. Raises StoreError."""

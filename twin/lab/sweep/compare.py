@@ -41,14 +41,16 @@ class Paired:
         """Text of the difference of a figure (key `name`): '−8.2 ± 1.3 %', or 'equal within
         noise'."""
         metric = metric_of(name)
-        scale, unit = 1.0, metric.unit
+        unit_scale, unit = 1.0, metric.unit
         if metric.kind == "share":
-            scale, unit = 100.0, "points"
+            unit_scale, unit = 100.0, "points"
         elif abs(self.mean) < LARGE * abs(self.base):
-            scale, unit = 100.0 / abs(self.base), "%"
-        margin = scale * self.half
+            unit_scale, unit = 100.0 / abs(self.base), "%"
+        margin = unit_scale * self.half
         digits = max(1, -math.floor(math.log10(margin))) if margin > 0.0 else 1
-        text = f"{scale * self.mean:+z.{digits}f} ± {margin:.{digits}f} {unit}".replace("-", "−")
+        text = f"{unit_scale * self.mean:+z.{digits}f} ± {margin:.{digits}f} {unit}".replace(
+            "-", "−"
+        )
         return text if abs(self.mean) > self.half else f"equal within noise ({text})"
 
 
@@ -108,7 +110,7 @@ def input_rows(*scenarios: Scenario) -> list[InputRow]:
 
 def changed_fields(before: Scenario, after: Scenario) -> dict[str, Any]:
     """Fields in which `after` differs from `before`, by dotted path, with the values of `after`."""
-    return {row.path: row.values[1] for row in input_rows(before, after)}
+    return {input_row.path: input_row.values[1] for input_row in input_rows(before, after)}
 
 
 def compare(
@@ -122,12 +124,15 @@ def compare(
         raise SpecError("the baseline must be one of the runs, and each needs its scenario")
     titles = tuple(titles) or tuple(run.name for run in runs)
     inputs = input_rows(*scenarios)
-    names = list(dict.fromkeys(name for run in runs for name in run.summary))
-    rows = [metric_row(name, [run.summary.get(name) for run in runs], baseline) for name in names]
-    rows = [_excuse_more_npus(row, runs, baseline) for row in rows]
+    metric_keys = list(dict.fromkeys(metric_key for run in runs for metric_key in run.summary))
+    metric_rows = [
+        metric_row(metric_key, [run.summary.get(metric_key) for run in runs], baseline)
+        for metric_key in metric_keys
+    ]
+    metric_rows = [_excuse_more_npus(row, runs, baseline) for row in metric_rows]
     return Comparison(
         runs=tuple(run.id for run in runs), names=titles, baseline=baseline, inputs=inputs,
-        metrics=[row for row in rows if any(value is not None for value in row.values)],
+        metrics=[row for row in metric_rows if any(value is not None for value in row.values)],
         notes=_notes(runs, titles, inputs),
     )  # fmt: skip
 
@@ -173,13 +178,13 @@ def _excuse_more_npus(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> 
     """The row with 'different' in place of 'worse' for runs with more NPUs at the same load."""
     if not row.unit.endswith("per NPU"):
         return row
-    base = runs[baseline].summary
+    base_summary = runs[baseline].summary
 
     def has_spare_npus(run: RunRow) -> bool:
         """Whether a run has more NPUs than the baseline and finishes at least as many requests."""
-        has_more_npus = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
+        has_more_npus = (run.summary.get("npus") or 0) > (base_summary.get("npus") or 0)
         req_per_s, base_req_per_s = (
-            summary.get("throughput_req_per_s") or 0.0 for summary in (run.summary, base)
+            summary.get("throughput_req_per_s") or 0.0 for summary in (run.summary, base_summary)
         )
         return has_more_npus and req_per_s >= (1 - SAME_LOAD) * base_req_per_s
 
@@ -212,7 +217,7 @@ def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[Input
         if run.state != "done":
             warnings.append(f"{title} is {run.state}: it has no result to rely on.")
         warnings += [f"{title}: {note}" for note in UNSTEADY.values() if note in (run.notes or ())]
-    changed_paths = {row.path for row in inputs} - {"name", "question", "source"}
+    changed_paths = {input_row.path for input_row in inputs} - {"name", "question", "source"}
     if changed_paths == {"seed"}:
         warnings.append("Only the seed differs: the differences are chance.")
     if "seed" in changed_paths and len(changed_paths) > 1:
@@ -242,19 +247,28 @@ def with_pairs(
         differences: list[Paired | None] = [None] * len(summaries)
         for run_index, seed_summaries in enumerate(summaries):
             value_pairs = [
-                (float(new[row.name]), float(base[row.name]))
-                for new, base in zip(seed_summaries, summaries[comparison.baseline], strict=True)
-                if new and base and is_number(new.get(row.name)) and is_number(base.get(row.name))
+                (float(run_summary[row.name]), float(base_summary[row.name]))
+                for run_summary, base_summary in zip(
+                    seed_summaries, summaries[comparison.baseline], strict=True
+                )
+                if run_summary
+                and base_summary
+                and is_number(run_summary.get(row.name))
+                and is_number(base_summary.get(row.name))
             ]
             if run_index == comparison.baseline or len(value_pairs) < LEAST:
                 continue
-            differences[run_index] = pair = mean_difference(value_pairs)
-            if math.isclose(pair.base + abs(pair.mean) + pair.half, pair.base):
+            differences[run_index] = difference = mean_difference(value_pairs)
+            if math.isclose(
+                difference.base + abs(difference.mean) + difference.half, difference.base
+            ):
                 verdicts[run_index] = "same"
-            elif abs(pair.mean) <= pair.half:
+            elif abs(difference.mean) <= difference.half:
                 verdicts[run_index] = "noise"
             elif row.verdicts[run_index] != "different":
-                verdicts[run_index] = _verdict(row.name, pair.base + pair.mean, pair.base)
+                verdicts[run_index] = _verdict(
+                    row.name, difference.base + difference.mean, difference.base
+                )
         metric_rows.append(replace(row, verdicts=tuple(verdicts), paired=tuple(differences)))
     return replace(comparison, metrics=metric_rows)
 

@@ -202,9 +202,9 @@ def broken_limits(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Met
     required_share = scenario.slo.share
     metric_limits = [(metric, metric.slo(scenario) if metric.slo else math.inf) for metric in SLOS]
     limits_broken = [
-        (metric, limit)
-        for metric, limit in metric_limits
-        if (figure := summary.get(metric.key)) is not None and figure > limit
+        (metric, metric_limit)
+        for metric, metric_limit in metric_limits
+        if (figure := summary.get(metric.key)) is not None and figure > metric_limit
     ]
     p99_decides = has_one_slo(scenario) and required_share >= P99
     return limits_broken if p99_decides and limits_broken else [(METRICS[ATTAINED], required_share)]

@@ -47,8 +47,8 @@ def read_trace(
 def formats_text() -> str:
     """Titles of the known formats in one line, grouped by shape (CSV, JSON lines, ...)."""
     titles_by_shape: dict[str, list[str]] = {}
-    for entry in FORMATS.values():
-        titles_by_shape.setdefault(entry.shape, []).append(entry.title)
+    for file_format in FORMATS.values():
+        titles_by_shape.setdefault(file_format.shape, []).append(file_format.title)
     return "; ".join(f"{', '.join(titles)} ({shape})" for shape, titles in titles_by_shape.items())
 
 

@@ -186,10 +186,10 @@ def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
 
 def hash_arrays(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     """Offsets i8[n + 1] and hashes i8[offset[n]] of the rows' block hashes. Raises TraceError."""
-    hash_lists: list[list[int]] = [cells.value("hash_ids", i) for i in range(cells.size)]
-    for i, hashes in enumerate(hash_lists):
+    hash_lists: list[list[int]] = [cells.value("hash_ids", row) for row in range(cells.size)]
+    for row, hashes in enumerate(hash_lists):
         if type(hashes) is not list:
-            raise cells.error_at("hash_ids", i, "a list of block hashes")
+            raise cells.error_at("hash_ids", row, "a list of block hashes")
     hash_offset = np.zeros(len(hash_lists) + 1, np.int64)
     np.cumsum([len(hashes) for hashes in hash_lists], out=hash_offset[1:])
     all_hashes = [*chain.from_iterable(hash_lists)]
@@ -200,10 +200,12 @@ def hash_arrays(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     except ValueError:  # a list within the list
         flat_hashes = np.array(["nested"])
     if flat_hashes.dtype.kind not in "iu":
-        for i, hashes in enumerate(hash_lists):
-            if not all(type(value) is int and -(2**63) <= value < 2**64 for value in hashes):
-                raise TraceError(f"{cells.where(i)}: hash_ids must hold whole numbers of 64 bits")
-        flat_hashes = np.array([value & (2**64 - 1) for value in all_hashes], np.uint64)
+        for row, hashes in enumerate(hash_lists):
+            if not all(
+                type(hash_value) is int and -(2**63) <= hash_value < 2**64 for hash_value in hashes
+            ):
+                raise TraceError(f"{cells.where(row)}: hash_ids must hold whole numbers of 64 bits")
+        flat_hashes = np.array([hash_value & (2**64 - 1) for hash_value in all_hashes], np.uint64)
     return hash_offset, flat_hashes.astype(np.int64, copy=False)
 
 
@@ -396,9 +398,11 @@ def _json_format(name: str, title: str, tells: str, key: str, **layout: Any) -> 
 
 def _csv_format(name: str, title: str, layout: Layout) -> Format:
     """A format of CSV that is recognised by its columns."""
-    tells = {"": "no times", CLOCK: "wall-clock times"}.get(layout.unit, f"times in {layout.unit}")
-    tells += ", sessions at times" if layout.session else ""
-    return Format(name, title, "CSV", tells, lambda h: layout.columns <= h.header, layout.read)
+    times_text = {"": "no times", CLOCK: "wall-clock times"}.get(
+        layout.unit, f"times in {layout.unit}"
+    )
+    times_text += ", sessions at times" if layout.session else ""
+    return Format(name, title, "CSV", times_text, lambda h: layout.columns <= h.header, layout.read)
 
 
 FORMATS = (

@@ -116,11 +116,11 @@ def _unpack(name: str, data: bytes, limits: Limits, path: Path | None = None) ->
     if data.startswith(limits.as_given):
         yield Piece(name, data, path)
         return
-    content, was_packed = _inflate(name, data, budget)
-    if content[257:263] in TAR_MAGIC or content[257:262] == b"ustar":
-        yield from _tar_pieces(name, content, budget, was_packed)
+    unpacked, was_packed = _inflate(name, data, budget)
+    if unpacked[257:263] in TAR_MAGIC or unpacked[257:262] == b"ustar":
+        yield from _tar_pieces(name, unpacked, budget, was_packed)
     else:
-        yield Piece(name, content)
+        yield Piece(name, unpacked)
 
 
 def _inflate(
@@ -133,10 +133,10 @@ def _inflate(
     if not data.startswith(GZIP_MAGIC):
         budget.spend(0 if is_counted else len(data))
         return data, False
-    content = gunzip(name, data, budget)
-    if content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
+    unpacked = gunzip(name, data, budget)
+    if unpacked.startswith((GZIP_MAGIC, ZIP_MAGIC)):
         raise TraceError(f"{name} is compressed twice: compress it once")
-    return content, True
+    return unpacked, True
 
 
 def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
@@ -185,15 +185,15 @@ def _tar_pieces(name: str, data: bytes, budget: Budget, was_packed: bool) -> Ite
 def _folder_pieces(folder: Path, budget: Budget) -> Iterator[Piece]:
     """Pieces of the files in a folder, without hidden ones."""
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if not path.is_file() or _is_hidden(name):
+        relative_name = path.relative_to(folder).as_posix()
+        if not path.is_file() or _is_hidden(relative_name):
             continue
         budget.count_file()
-        content = _read_limited(path, name, budget.limits)
-        if content.startswith(PARQUET_MAGIC):
-            yield Piece(name, content, path)
+        file_bytes = _read_limited(path, relative_name, budget.limits)
+        if file_bytes.startswith(PARQUET_MAGIC):
+            yield Piece(relative_name, file_bytes, path)
         else:
-            yield Piece(name, _inflate(name, content, budget)[0])
+            yield Piece(relative_name, _inflate(relative_name, file_bytes, budget)[0])
 
 
 def _is_hidden(name: str) -> bool:

@@ -48,13 +48,14 @@ def decode_streams_s(costs: Costs, traffic: Traffic, hot: LoadCurve) -> tuple[fl
     role_costs, decode_costs = costs.decode_role, costs.decode
     assert role_costs is not None
     rank_dies = role_costs.pool.layer_dies
-    slots = int(role_costs.slots(role_costs.pool.batch_per_npu))
-    _, context_tokens = rank_load(slots, role_costs.ranks, traffic)
-    half_query = 0.5 * decode_costs.query_tokens
-    microbatch_tokens = half_query * (slots * role_costs.ranks)
+    slots_per_rank = int(role_costs.slots(role_costs.pool.batch_per_npu))
+    _, context_tokens = rank_load(slots_per_rank, role_costs.ranks, traffic)
+    half_query_tokens = 0.5 * decode_costs.query_tokens
+    microbatch_tokens = half_query_tokens * (slots_per_rank * role_costs.ranks)
     layer_load = layer.PassLoad(
-        half_query * slots, 0.5 * float(context_tokens[0]), half_query * slots / rank_dies,
-        microbatch_tokens, float(role_costs.stage_dies),
+        half_query_tokens * slots_per_rank, 0.5 * float(context_tokens[0]),
+        half_query_tokens * slots_per_rank / rank_dies, microbatch_tokens,
+        float(role_costs.stage_dies),
         *layer.die_and_link_load(decode_costs.layout, microbatch_tokens, *hot),
     )  # fmt: skip
     return layer.layer_s(decode_costs, decode_costs.splits[PAPER_SPLIT], layer_load)

@@ -375,12 +375,14 @@ def _core_coefficients(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
         state=x.state_s(query, cores),
     )
     if (host := x.host) is not None:
-        read_s = _host_kv_bytes(x, query)[0] / host.read_bytes_per_s(shape, x.formats.kv, x.facts)
+        host_read_s = _host_kv_bytes(x, query)[0] / host.read_bytes_per_s(
+            shape, x.formats.kv, x.facts
+        )
         if shape.index_top_k:  # what is selected is known in the layer, not before
             fetch_start_s = (x.gap_s + host.latency_s) * shape.index_share
-            core = replace(core, fetch=read_s, fetch_start=fetch_start_s)
+            core = replace(core, fetch=host_read_s, fetch_start=fetch_start_s)
         else:
-            core = replace(core, ahead=read_s)
+            core = replace(core, ahead=host_read_s)
     if (offloaded := x.offload) is None or x.lender is None:
         return core
     launch_s, round_s = launch_and_round_s(x.machine, x.facts)

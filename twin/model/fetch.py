@@ -29,8 +29,8 @@ class Fetch:
     def seconds(self, tokens: float, latency_s: float, bytes_per_s: float) -> float:
         """Seconds to read `tokens` cached tokens of a batch without other traffic. latency_s,
         bytes_per_s: of reads over the memory pool's plane, by all dies together."""
-        plane_s = self.bytes_per_token / min(bytes_per_s, self.copies_bytes_per_s)
-        return latency_s + tokens * (self.ahead_s_per_token(latency_s) + plane_s)
+        plane_s_per_token = self.bytes_per_token / min(bytes_per_s, self.copies_bytes_per_s)
+        return latency_s + tokens * (self.ahead_s_per_token(latency_s) + plane_s_per_token)
 
 
 def copies_bytes_per_s(facts: Facts, piece_bytes: float, dies: int = 1) -> float:
@@ -45,8 +45,12 @@ def fetch_figures(
 ) -> Fetch:  # fmt: skip
     """Figures of an instance's reads from the memory pool. readers: dies that need a prompt's
     latents; dies: of the instance; kv_bytes: of a token, all layers; layers: that store KV."""
-    pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
-    copied_bytes_per_s = copies_bytes_per_s(facts, pool.block_tokens * kv_bytes / pieces, dies)
+    pieces_per_block = (
+        layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
+    )
+    copied_bytes_per_s = copies_bytes_per_s(
+        facts, pool.block_tokens * kv_bytes / pieces_per_block, dies
+    )
     lookups_in_flight = facts.si("operators.pool_copy.in_flight") * pool.block_tokens
     if pool.read_plane == "ub":
         return Fetch(kv_bytes * readers, copied_bytes_per_s, 0.0, lookups_in_flight)

@@ -105,10 +105,11 @@ def burst_run(
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
     running_requests, context = rank_load(requests / role.ranks, role.ranks, traffic)
     context += running_requests * 0.5 * answer  # the time is linear in it, so its mean will do
-    zeros = np.zeros(role.ranks)
+    no_prompts = np.zeros(role.ranks)
     decode_pass_s = mixed_iteration_s(
-        role.decode, running_requests, context, zeros, zeros, 0, role.ranks, *hot, operator_s
-    )
+        role.decode, running_requests, context, no_prompts, no_prompts, 0, role.ranks, *hot,
+        operator_s,
+    )  # fmt: skip
     decode_passes = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (pass_count - 1) * prompt_pass_s
     return Finite(

@@ -217,13 +217,13 @@ def prompts_by_rank(
         return [(1.0, no_tokens, no_tokens)]
     iteration_kinds = [(promptless_share, no_tokens, no_tokens)]
     kind_share = (1.0 - promptless_share) / largest_tokens.size
-    busy_means = np.array((tokens, pairs)) / (1.0 - promptless_share)  # of iterations with prompts
-    fullest_means = np.array((largest_tokens, largest_pairs))
-    fullest_means *= np.minimum(1.0, busy_means / fullest_means.mean(axis=1))[:, None]
-    other_means = (busy_means - fullest_means.mean(axis=1)) / max(ranks - group, 1)
+    mean_loads = np.array((tokens, pairs)) / (1.0 - promptless_share)  # of iterations with prompts
+    fullest_loads = np.array((largest_tokens, largest_pairs))
+    fullest_loads *= np.minimum(1.0, mean_loads / fullest_loads.mean(axis=1))[:, None]
+    other_loads = (mean_loads - fullest_loads.mean(axis=1)) / max(ranks - group, 1)
     return iteration_kinds + [
-        (kind_share, *_loads_by_rank(fullest, other_means, ranks, group))
-        for fullest in fullest_means.T
+        (kind_share, *_loads_by_rank(fullest, other_loads, ranks, group))
+        for fullest in fullest_loads.T
     ]
 
 
@@ -256,16 +256,17 @@ def delayed_prompts_by_rank(
     mean_square = math.fsum(fraction * fraction for fraction in lengths) / len(lengths)
     tokens_left, pairs_left = np.zeros(groups), np.zeros(groups)
     next_arrival_iteration = exponential(arrival_key, 0) / rate
-    samples, waited, waiting_prompts, arrived = list[tuple[float, float, float, float]](), 0, 0.0, 0
+    samples = list[tuple[float, float, float, float]]()
+    waited, waiting_prompts, arrived_prompts = 0, 0.0, 0
     passes = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
     for pass_index in range(passes):
         while next_arrival_iteration <= pass_index:
-            home_group, length_fraction = divmod(uniform(prompt_key, arrived) * groups, 1.0)
+            home_group, length_fraction = divmod(uniform(prompt_key, arrived_prompts) * groups, 1.0)
             length = lengths[int(length_fraction * len(lengths))]
             tokens_left[int(home_group)] += length * prompt
             pairs_left[int(home_group)] += length * length / mean_square * prompt * pairs / tokens
-            arrived += 1
-            next_arrival_iteration += exponential(arrival_key, arrived) / rate
+            arrived_prompts += 1
+            next_arrival_iteration += exponential(arrival_key, arrived_prompts) / rate
         busy_groups = int((tokens_left > 0.0).sum())
         if 0 < busy_groups < groups and waited < delay:
             waited += 1
@@ -296,7 +297,7 @@ def delayed_prompts_by_rank(
         iteration_kinds.append(
             (len(slice_rows) / passes, *_loads_by_rank(largest_load, other_loads, ranks, group))
         )
-    return iteration_kinds, waiting_prompts / max(arrived, 1)
+    return iteration_kinds, waiting_prompts / max(arrived_prompts, 1)
 
 
 def first_prompt_wait(arriving: float, groups: int, delay: int) -> float:
@@ -365,8 +366,10 @@ def _largest_prompt_loads(
     used_tokens = float((1.0 - chances_below).mean()) * room
     chances_below *= min(1.0, (room - tokens) / max(room - used_tokens, 1e-12 * room))
     largest_chances = np.append(chances_below**groups, 1.0)
-    p_idle = float(largest_chances[0])
-    quantiles = p_idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - p_idle) / (SLICES * POINTS)
+    promptless_share = float(largest_chances[0])
+    quantiles = promptless_share + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - promptless_share) / (
+        SLICES * POINTS
+    )
     sum_bins = np.searchsorted(largest_chances, quantiles)
     # Several rests of prompts fill one.
     room_pairs = (
@@ -384,7 +387,7 @@ def _largest_prompt_loads(
         largest_pairs[is_full] = np.maximum(largest_pairs[is_full], farthest_pairs)
     largest_pairs *= pairs_per_token / own_pairs_per_token  # cached tokens too
     largest_tokens = (bin_tokens * sum_bins).reshape(SLICES, POINTS).mean(axis=1)
-    return p_idle, largest_tokens, largest_pairs.reshape(SLICES, POINTS).mean(axis=1)
+    return promptless_share, largest_tokens, largest_pairs.reshape(SLICES, POINTS).mean(axis=1)
 
 
 @lazy_entry

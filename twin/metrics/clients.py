@@ -75,7 +75,7 @@ def tenant_rows(o: Observed) -> list[dict[str, Any]]:
     rows, requests = [], o.requests
     tenant_index = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
-    first_attempts, served_tokens = _is_first_attempt(o), _tokens_of_tenants(o, o.is_finished)
+    is_first_attempt, served_tokens = _is_first_attempt(o), _tokens_of_tenants(o, o.is_finished)
     fair_share_ratios = _fair_share_ratios(o)
     for tenant_number, tenant in enumerate(o.scenario.tenants):
         is_of_tenant = tenant_index == tenant_number
@@ -85,7 +85,7 @@ def tenant_rows(o: Observed) -> list[dict[str, Any]]:
         tpot_s = o.tpot[is_of_tenant[o.is_finished]]
         rows.append({
             "tenant": tenant.name,
-            "asked_req_per_s": float((is_of_tenant & first_attempts).sum()) / o.steady_s,
+            "asked_req_per_s": float((is_of_tenant & is_first_attempt).sum()) / o.steady_s,
             "goodput_req_per_s": o.count_met(is_of_tenant) / o.steady_s,
             "slo_attainment": o.attainment_of(is_of_tenant),
             "refused": int((is_of_tenant & (status == "rejected")).sum()),

@@ -46,9 +46,9 @@ def events_table(events: list[Event], horizon_s: float) -> pl.DataFrame:
     """One row per event within the horizon, in order of time; `end_s` is null for an open
     end and for one after the horizon."""
     events = sorted(events, key=lambda event: event.t_s)
-    in_run = [event for event in events if event.t_s <= horizon_s]
+    events_in_run = [event for event in events if event.t_s <= horizon_s]
     columns: dict[str, list[Any]] = {
-        name: [getattr(event, name) for event in in_run] for name in SCHEMA
+        name: [getattr(event, name) for event in events_in_run] for name in SCHEMA
     }
     columns["end_s"] = [
         end_s if end_s is not None and end_s <= horizon_s else None for end_s in columns["end_s"]

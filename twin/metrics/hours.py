@@ -22,17 +22,17 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
     idle NPU-hours, kWh, hit ratio (null if unknown), used share of DRAM, arrivals."""
     window_hours = pl.col("window_s") / 3600.0
     held_npus, busy_npus = pl.lit(0.0), pl.lit(0.0)
-    npus_of: dict[str, pl.Expr] = {}
+    npus_by_column: dict[str, pl.Expr] = {}
     for role, pool in pools_by_role(s).items():
         column = f"{role}_npus"
         is_recorded = column in windows.columns
-        npus_of[column] = (
+        npus_by_column[column] = (
             pl.col(column) if is_recorded else pl.lit(float(pool.instances * pool.npus))
         )
         if not pool.lender:
-            held_npus = held_npus + npus_of[column]
+            held_npus = held_npus + npus_by_column[column]
         busy_share = pl.col(f"{pool.phase}_busy").fill_nan(0.0).fill_null(0.0).clip(0.0, 1.0)
-        busy_npus = busy_npus + npus_of[column] * (busy_share * pool.cores)
+        busy_npus = busy_npus + npus_by_column[column] * (busy_share * pool.cores)
     changing_npus = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
     hit_ratio = pl.col("hit_token_ratio").fill_nan(None)
     # Only computed prompt tokens are known: a share 1 - hit ratio of all.
@@ -46,7 +46,7 @@ def hours_table(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataF
         .agg(
             **{
                 column: (npus * pl.col("window_s")).sum() / covered_s
-                for column, npus in npus_of.items()
+                for column, npus in npus_by_column.items()
             },
             changing_npus=(changing_npus * pl.col("window_s")).sum() / covered_s,
             npu_hours=((held_npus + changing_npus) * window_hours).sum(),

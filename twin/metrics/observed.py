@@ -301,8 +301,8 @@ class Observed:
         )
         if len(npus_by_price) < 2 or not any(npus_by_price.values()):
             return next(iter(npus_by_price), cost.price_per_npu_hour) + cpu_price
-        total_price = sum(npu_price * npu_count for npu_price, npu_count in npus_by_price.items())
-        return total_price / sum(npus_by_price.values()) + cpu_price
+        hourly_price = sum(npu_price * npu_count for npu_price, npu_count in npus_by_price.items())
+        return hourly_price / sum(npus_by_price.values()) + cpu_price
 
     def clock(self, role: str) -> float | None:
         """Clock of a pool's NPUs as a share of the rated one; None without a cap on power."""
@@ -383,8 +383,8 @@ def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[st
     """Totals by name, summed over models; totals of the whole machine count once. pool_share: share
     of the memory pool that each model has."""
     all_totals = [model.totals for model in parts]
-    names = dict.fromkeys(name for totals in all_totals for name in totals)
-    total_of = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in names}
+    total_names = dict.fromkeys(name for totals in all_totals for name in totals)
+    total_of = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}
     for name in ("samples", *(f"{plane}_capacity" for plane in PLANES)):
         total_of[name] = all_totals[0][name]
     total_of["little_error"] = max(totals["little_error"] for totals in all_totals)

@@ -59,8 +59,8 @@ class Dip:
             sentences.append(f"{outage_text[0].upper()}{outage_text[1:]}.")
         if self.retried or self.lost:
             lost_text = f"{self.lost:,}" if self.lost else "none"
-            is_one = self.retried == 1
-            retried_text = "1 request was" if is_one else f"{self.retried:,} requests were"
+            is_single = self.retried == 1
+            retried_text = "1 request was" if is_single else f"{self.retried:,} requests were"
             sentences.append(f"{retried_text} tried again, {lost_text} given up.")
         usual_goodput, dip_goodput = self.goodput_before_req_per_s, self.goodput_during_req_per_s
         if self.recovery_s != 0.0 and usual_goodput is not None and dip_goodput is not None:
@@ -112,35 +112,36 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
     met_finish_s = _met_finish_s(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
     earlier_tokens_per_s: float | None = None  # usual rate from before an outage that still goes on
-    for k, (at_s, next_s) in enumerate(pairwise((*fault_times_s, end_s))):
+    for fault_index, (fault_s, next_fault_s) in enumerate(pairwise((*fault_times_s, end_s))):
         usual_windows = _usual_window_mask(
-            begin_s, length_s, at_s, fault_times_s[k - 1] if k else 0.0
+            begin_s, length_s, fault_s, fault_times_s[fault_index - 1] if fault_index else 0.0
         )
         usual_tokens_per_s, usual_sd = earlier_tokens_per_s, 0.0
         if earlier_tokens_per_s is None and usual_windows.sum() >= FEWEST_WINDOWS:
             usual_rates = tokens_per_s[usual_windows]
             usual_tokens_per_s, usual_sd = float(usual_rates.mean()), float(usual_rates.std())
-        is_in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= next_s + 1e-9)
+        is_in_span = (begin_s >= fault_s - 1e-9) & (begin_s + length_s <= next_fault_s + 1e-9)
         recovery_s, lowest_tokens_per_s = _recovery_and_lowest(
-            begin_s[is_in_span], tokens_per_s[is_in_span], usual_tokens_per_s, usual_sd, at_s
+            begin_s[is_in_span], tokens_per_s[is_in_span], usual_tokens_per_s, usual_sd, fault_s
         )
-        dip_end_s = next_s if recovery_s is None else min(next_s, at_s + recovery_s)
+        dip_end_s = next_fault_s if recovery_s is None else min(next_fault_s, fault_s + recovery_s)
         last_tokens_per_s = tokens_per_s[is_in_span][-SUSTAINED:]
-        usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else at_s
-        fault_rows = faults.filter(pl.col("t_s") == at_s)
+        usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else fault_s
+        fault_rows = faults.filter(pl.col("t_s") == fault_s)
         dips.append(Dip(
-            at_s=at_s, phase=phase, element=_join_names(fault_rows["element"].to_list()),
+            at_s=fault_s, phase=phase, element=_join_names(fault_rows["element"].to_list()),
             detail=_join_names(sorted({str(d) for d in fault_rows["detail"].to_list() if d})),
             before_tokens_per_s=usual_tokens_per_s, lowest_tokens_per_s=lowest_tokens_per_s,
             end_tokens_per_s=float(last_tokens_per_s.mean()) if last_tokens_per_s.size else None,
             recovery_s=recovery_s,
-            cut_short=recovery_s is None and k + 1 < len(fault_times_s), until_s=dip_end_s,
-            goodput_before_req_per_s=_goodput(met_finish_s, usual_from_s, at_s),
-            goodput_during_req_per_s=_goodput(met_finish_s, at_s, dip_end_s),
-            down=_outages_in_span(outages, at_s, next_s, end_s),
-            retried=victim_counts[k][0], lost=victim_counts[k][1],
+            cut_short=recovery_s is None and fault_index + 1 < len(fault_times_s),
+            until_s=dip_end_s,
+            goodput_before_req_per_s=_goodput(met_finish_s, usual_from_s, fault_s),
+            goodput_during_req_per_s=_goodput(met_finish_s, fault_s, dip_end_s),
+            down=_outages_in_span(outages, fault_s, next_fault_s, end_s),
+            retried=victim_counts[fault_index][0], lost=victim_counts[fault_index][1],
         ))  # fmt: skip
-        outage_goes_on = ((outages["t_s"] < next_s) & (outages["end_s"] > next_s)).any()
+        outage_goes_on = ((outages["t_s"] < next_fault_s) & (outages["end_s"] > next_fault_s)).any()
         earlier_tokens_per_s = usual_tokens_per_s if outage_goes_on else None
     return dips
 
@@ -179,9 +180,12 @@ def _recovery_and_lowest(
     low_windows = np.flatnonzero(rate < min(BACK * usual_rate, usual_rate - NOISE * usual_sd))
     if not low_windows.size:
         return 0.0, float(rate.min())
-    for k in range(int(low_windows[0]) + 1, rate.size - SUSTAINED + 1):
-        if rate[k] >= BACK * usual_rate and rate[k : k + SUSTAINED].mean() >= BACK * usual_rate:
-            return float(begin[k] - at_s), float(rate[:k].min())
+    for window in range(int(low_windows[0]) + 1, rate.size - SUSTAINED + 1):
+        if (
+            rate[window] >= BACK * usual_rate
+            and rate[window : window + SUSTAINED].mean() >= BACK * usual_rate
+        ):
+            return float(begin[window] - at_s), float(rate[:window].min())
     return None, float(rate.min())
 
 

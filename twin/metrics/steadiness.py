@@ -59,8 +59,8 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
         # one stay (Takacs, Introduction to the Theory of Queues, 1962), and a run has few stays.
         chance_drift = mean_running * math.sqrt(12.0 / max(arrived_requests, 1.0))
         error_per_s = max(error_per_s, chance_drift / span_s)
-    is_large = abs(drift_per_s) * span_s > MOVED * max(mean_running, 1.0)
-    return "filling" if is_large and abs(drift_per_s) > CERTAIN * error_per_s else "steady"
+    is_large_drift = abs(drift_per_s) * span_s > MOVED * max(mean_running, 1.0)
+    return "filling" if is_large_drift and abs(drift_per_s) > CERTAIN * error_per_s else "steady"
 
 
 def slope_and_error(times: np.ndarray, values: np.ndarray) -> tuple[float, float]:
@@ -68,16 +68,17 @@ def slope_and_error(times: np.ndarray, values: np.ndarray) -> tuple[float, float
     point_count = times.size
     centred_times = times - float(np.cumsum(times)[-1]) / point_count
     centred_values = values - float(np.cumsum(values)[-1]) / point_count
-    time_squares = float(np.cumsum(centred_times * centred_times)[-1])
-    slope_per_s = float(np.cumsum(centred_times * centred_values)[-1]) / time_squares
+    time_square_sum = float(np.cumsum(centred_times * centred_times)[-1])
+    slope_per_s = float(np.cumsum(centred_times * centred_values)[-1]) / time_square_sum
     residuals = centred_values - slope_per_s * centred_times
-    error_squares = float(np.cumsum(residuals * residuals)[-1])
-    if error_squares <= 0.0:
+    error_square_sum = float(np.cumsum(residuals * residuals)[-1])
+    if error_square_sum <= 0.0:
         return slope_per_s, 0.0
-    autocorrelation = float(np.cumsum(residuals[1:] * residuals[:-1])[-1]) / error_squares
+    autocorrelation = float(np.cumsum(residuals[1:] * residuals[:-1])[-1]) / error_square_sum
     autocorrelation = min(max(autocorrelation, 0.0), 1.0 - 2.0 / point_count)
     independent_points = point_count * (1.0 - autocorrelation) / (1.0 + autocorrelation)
-    return slope_per_s, math.sqrt(error_squares / max(independent_points - 2.0, 1.0) / time_squares)
+    residual_variance = error_square_sum / max(independent_points - 2.0, 1.0)
+    return slope_per_s, math.sqrt(residual_variance / time_square_sum)
 
 
 def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float:
@@ -102,12 +103,12 @@ def samples_of_stays(
 
     >>> samples_of_stays(np.array([0.5, 1.0]), np.array([2.0, np.nan]), np.array([1.0, 2.0, 3.0]))
     (4, 5)"""
-    last_s = np.where(np.isnan(end_s), np.inf, end_s)
+    stay_end_s = np.where(np.isnan(end_s), np.inf, end_s)
     samples_before, samples_until = (
-        np.searchsorted(sampled_at_s, time_s) for time_s in (begin_s, last_s)
+        np.searchsorted(sampled_at_s, time_s) for time_s in (begin_s, stay_end_s)
     )
     ends_early = samples_until < sampled_at_s.size  # not after every sample
     first_sample_after_s = sampled_at_s[samples_until[ends_early]]
-    ends_at_sample = int((first_sample_after_s == last_s[ends_early]).sum())
-    fewest = int(samples_until.sum()) - int(samples_before.sum())
-    return fewest, fewest + ends_at_sample
+    ends_at_sample = int((first_sample_after_s == stay_end_s[ends_early]).sum())
+    fewest_found = int(samples_until.sum()) - int(samples_before.sum())
+    return fewest_found, fewest_found + ends_at_sample

@@ -78,8 +78,8 @@ def _chip_disagreements(s: Scenario) -> list[str]:
         return []
     further_nodes = sum(kind.nodes for kind in machine.kinds)
     ub_is_split = machine.scale_up == "node" or (machine.supernodes > 1 and not supernodes_apart(s))
-    is_shared = s.memory_pool.enabled and s.memory_pool.scope == "shared"
-    reads_over_ub = is_shared and s.memory_pool.plane == "ub"
+    is_shared_pool = s.memory_pool.enabled and s.memory_pool.scope == "shared"
+    reads_over_ub = is_shared_pool and s.memory_pool.plane == "ub"
     problems = broken_rules(
         (further_nodes > machine.nodes,
          f"supernode.kinds has {numbered(further_nodes, 'node')} and the supernode "
@@ -153,7 +153,8 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
         (elastic.npus > s.supernode.npus and not s.supernode.imported,
          f"elastic.npus = {elastic.npus:,} is more than the {numbered(s.supernode.npus, 'NPU')} of "
          "the supernode"),
-        (min(count for _, count, _ in pools(s)) < elastic.least_instances * (supernodes or 1),
+        (min(instances for _, instances, _ in pools(s))
+         < elastic.least_instances * (supernodes or 1),
          f"each pool must start with elastic.least_instances = {elastic.least_instances} or "
          f"more{where_text}"),
         (elastic.controller in READS_MARKS and elastic.low >= elastic.high,

@@ -48,8 +48,8 @@ class ScenarioField:
     @property
     def unit_after_label(self) -> str:
         """The unit to write after the label: '' if the label says it ("NPUs per instance")."""
-        word = rf"\b{re.escape(self.unit)}\b"
-        is_in_label = not self.unit or re.search(word, self.label, re.IGNORECASE)
+        unit_pattern = rf"\b{re.escape(self.unit)}\b"
+        is_in_label = not self.unit or re.search(unit_pattern, self.label, re.IGNORECASE)
         return "" if is_in_label else self.unit
 
     @property
@@ -106,9 +106,9 @@ def value_of(scenario: BaseModel, path: str) -> Any:
 
 def values_by_path(scenario: Scenario) -> dict[str, Any]:
     """Every value of a scenario by dotted path, in order of declaration; a list is one value."""
-    values = scenario.model_dump(mode="json")
+    plain_values = scenario.model_dump(mode="json")
     paths = (path for path in fields() if "[]" not in path)
-    return {path: value_at(values, path) for path in paths}
+    return {path: value_at(plain_values, path) for path in paths}
 
 
 def value_at(values: Any, path: str) -> Any:
@@ -151,15 +151,17 @@ def _fields_of(
         field_group = group if metadata["group"] is None else metadata["group"]
         all_conditions = (*conditions, *metadata["applies"])
         since_schema, path = max(since, metadata["since"]), f"{prefix}{name}"
-        kind, is_list = info.annotation, get_origin(info.annotation) is tuple
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+        field_type, is_list = info.annotation, get_origin(info.annotation) is tuple
+        if isinstance(field_type, type) and issubclass(field_type, BaseModel):
             if not prefix.endswith("[]."):
-                yield from _fields_of(kind, f"{path}.", field_group, all_conditions, since_schema)
+                yield from _fields_of(
+                    field_type, f"{path}.", field_group, all_conditions, since_schema
+                )
             continue
         help_text = info.description or help_by_field(model).get(name) or f"{metadata['label']}."
         yield _declared_field(path, info, help_text, field_group, all_conditions, since_schema)
         if is_list:  # a list of tables: [[faults]] in a file
-            yield from _fields_of(get_args(kind)[0], f"{path}[].", "", all_conditions, since)
+            yield from _fields_of(get_args(field_type)[0], f"{path}[].", "", all_conditions, since)
 
 
 def _declared_field(

@@ -251,8 +251,8 @@ def _decode_pool(deployment: Deployment, chip: str) -> Pool:
     offloaded_share = decode.attention_offload if is_disaggregated else 0.0
     expert_npus, decode_chip = decode.expert_npus, _chip_name(decode.chip, chip)
     stages = ("attention", "dense") if expert_npus else LAYER
-    first_npus = decode.npus_per_instance - expert_npus
-    first_group = _decode_group(deployment, stages, first_npus, decode_chip)
+    first_group_npus = decode.npus_per_instance - expert_npus
+    first_group = _decode_group(deployment, stages, first_group_npus, decode_chip)
     domains = decode.domains if expert_npus else 1
     groups = [replace(first_group, cores=cores, requests=1.0 - offloaded_share, domains=domains)]
     if expert_npus:

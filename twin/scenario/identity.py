@@ -66,7 +66,7 @@ def scenario_from_canonical(text: str) -> Scenario:
         raise SpecError(f"the scenario is not valid JSON: {error}") from None
     if not isinstance(body, dict) or set(body) != {"schema", "scenario"}:
         raise SpecError("the scenario's JSON must hold exactly 'schema' and 'scenario'")
-    schema, values = body["schema"], body["scenario"]
+    schema, plain_fields = body["schema"], body["scenario"]
     if isinstance(schema, float):  # 4.0 would be in the range
         raise SpecError("the scenario's schema should be a whole number without a decimal point")
     if isinstance(schema, bool) or schema not in range(1, SCHEMA_VERSION + 1):
@@ -74,12 +74,12 @@ def scenario_from_canonical(text: str) -> Scenario:
             f"the scenario is of schema {quoted(schema)}, this twin knows 1 to {SCHEMA_VERSION}: "
             "update the twin"
         )
-    if not isinstance(values, dict):
+    if not isinstance(plain_fields, dict):
         raise SpecError("the scenario's JSON must hold fields below 'scenario'")
     for since_schema, old_defaults in BEFORE.items():
         for path, value in old_defaults.items() if since_schema > schema else ():
-            _add_missing_field(values, path, value)
-    return parse_scenario(values)
+            _add_missing_field(plain_fields, path, value)
+    return parse_scenario(plain_fields)
 
 
 def _schema_text(schema: int, values: Fields) -> str:

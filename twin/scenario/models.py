@@ -35,15 +35,15 @@ def _cached_split_models(s: Scenario) -> tuple[Scenario, ...]:
     """One scenario for each model, with its own sections, first NPU, pool share and seed."""
     scenarios: list[Scenario] = []
     next_free_npu, owner_of = s.deployment.first_npu, npu_owners(s)
-    stated_shares = [0.0, *(row.pool_share for row in s.models)]
+    stated_shares = [0.0, *(model.pool_share for model in s.models)]
     default_share = (1.0 - sum(stated_shares)) / stated_shares.count(0.0)
     models: tuple[Scenario | Model, ...] = (s, *s.models)
-    for index, (row, stated_share) in enumerate(zip(models, stated_shares, strict=True)):
-        first_npu = row.deployment.first_npu or next_free_npu
+    for index, (model, stated_share) in enumerate(zip(models, stated_shares, strict=True)):
+        first_npu = model.deployment.first_npu or next_free_npu
         if owner_of[index] != index:
             first_npu = scenarios[owner_of[index]].deployment.first_npu
-        sections = {name: getattr(row, name) for name in OWN}
-        sections["deployment"] = row.deployment.model_copy(update={"first_npu": first_npu})
+        sections = {name: getattr(model, name) for name in OWN}
+        sections["deployment"] = model.deployment.model_copy(update={"first_npu": first_npu})
         memory_pool, pool_share = s.memory_pool, stated_share or default_share
         capacity_fields = ("gb_per_node", "ssd_gb_per_node")
         capacities_gb = {name: getattr(memory_pool, name) * pool_share for name in capacity_fields}
@@ -107,9 +107,9 @@ def first_numbers(s: Scenario) -> list[dict[str, int]]:
         if "colocated" in most_instances:
             next_number = dict.fromkeys(next_number, max(next_number.values()))
         first_of_role.append(next_number | {"colocated": next_number["prefill"]})
-        colocated = most_instances.get("colocated", 0)  # these count in both roles
+        colocated_instances = most_instances.get("colocated", 0)  # these count in both roles
         for role in next_number:
-            next_number[role] += most_instances.get(role, colocated)
+            next_number[role] += most_instances.get(role, colocated_instances)
     return first_of_role
 
 
@@ -128,7 +128,9 @@ def model_disagreements(s: Scenario) -> list[str]:
     is_on_decode = any(model.deployment.prefill.on == "decode_npus" for model in models)
     advice = "next to several models is not modelled: take one model, or"
     first_npus = [model.deployment.first_npu for model in models]
-    end_npus = [first + most_npus(model) for first, model in zip(first_npus, models, strict=True)]
+    end_npus = [
+        first_npu + most_npus(model) for first_npu, model in zip(first_npus, models, strict=True)
+    ]
     problems = broken_rules(
         (len(set(names)) < len(names),
          "two models have one name: give each row of models a name of its own"),
@@ -144,10 +146,10 @@ def model_disagreements(s: Scenario) -> list[str]:
     for index in range(len(models)):  # those that take turns have the NPUs of the largest
         end_npus[owner_of[index]] = max(end_npus[owner_of[index]], end_npus[index])
     by_first_npu = sorted({*owner_of}, key=first_npus.__getitem__)
-    for index, later in pairwise(by_first_npu):
-        if first_npus[later] < (end_npu := end_npus[index]):
+    for earlier, later in pairwise(by_first_npu):
+        if first_npus[later] < (end_npu := end_npus[earlier]):
             problems.append(
-                f"{names[index]} has the NPUs up to {end_npu} and {names[later]} begins at "
+                f"{names[earlier]} has the NPUs up to {end_npu} and {names[later]} begins at "
                 f"{first_npus[later]}: let its deployment.first_npu be {end_npu} or more"
             )
     problems += _turn_disagreements(s, models)

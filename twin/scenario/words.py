@@ -86,12 +86,12 @@ def _field_like(path: str) -> str:
     """A field that the user may have meant by a wrong path; '' if none is similar. First choice is
     a field whose path begins with it, then one of that name in another section, then one with a
     similar section and a similar name."""
-    below = [known for known in fields() if known.startswith(path)]
-    longer = [known for known in below if "." not in known[len(path) :]]
+    fields_below = [known for known in fields() if known.startswith(path)]
+    completions = [known for known in fields_below if "." not in known[len(path) :]]
     section, _, name = path.rpartition(".")
-    plain = [known for known in fields() if "[]" not in known]
-    namesakes = [known for known in plain if known.rpartition(".")[2] == name]
-    if similar := longer or difflib.get_close_matches(path, namesakes, n=1, cutoff=0.0):
+    unlisted_fields = [known for known in fields() if "[]" not in known]
+    namesakes = [known for known in unlisted_fields if known.rpartition(".")[2] == name]
+    if similar := completions or difflib.get_close_matches(path, namesakes, n=1, cutoff=0.0):
         return similar[0]
     for field_path in difflib.get_close_matches(path, list(fields()), n=3, cutoff=LIKE):
         field_section, _, field_name = field_path.rpartition(".")
@@ -119,11 +119,13 @@ def problem_sentence(error: ValidationError, within: str = "") -> str:
     rule_text = next((words for kinds, words in WRONG_KINDS.items() if error_type in kinds), "")
     if error_type == "string_pattern_mismatch":
         rule_text = PATTERNS[context["pattern"]]
-    limit = re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", message.removeprefix("Input "))
+    limit_text = re.sub(
+        r"\d{4,}", lambda digits: f"{int(digits[0]):,}", message.removeprefix("Input ")
+    )
     unit = "" if error_type == "value_error" else field_unit(path)
-    if limit.endswith(" 1") and unit.isalpha() and len(unit) > len("ms"):
+    if limit_text.endswith(" 1") and unit.isalpha() and len(unit) > len("ms"):
         unit = {"copies": "copy", "prefixes": "prefix"}.get(unit, unit.removesuffix("s"))
-    rule_text = rule_text.format(**context) or f"{limit} {unit}".rstrip()
+    rule_text = rule_text.format(**context) or f"{limit_text} {unit}".rstrip()
     return f"{path} = {quoted(problem_details['input'])} {rule_text}"
 
 
@@ -148,14 +150,14 @@ def idle_reason(condition: When) -> str:
     """
     field = field_info(condition.path)
     label = field.label if field else condition.path
-    values = " or ".join(choice_label(condition.path, value) for value in condition.values)
-    return f"{'not' if condition.negated else 'only'} with {label}: {values}"
+    values_text = " or ".join(choice_label(condition.path, value) for value in condition.values)
+    return f"{'not' if condition.negated else 'only'} with {label}: {values_text}"
 
 
 def condition_text(condition: When) -> str:
     """A condition as text in the notation of scenario files: `workload.arrivals` = gamma."""
-    values = " or ".join(value_text(value) for value in condition.values)
-    return f"{condition.path} {'is not' if condition.negated else '='} {values}"
+    values_text = " or ".join(value_text(value) for value in condition.values)
+    return f"{condition.path} {'is not' if condition.negated else '='} {values_text}"
 
 
 def _label_of_row(label: str, match: re.Match[str]) -> str:

@@ -19,11 +19,11 @@ def number_chains(
     id_of = {(k, k): k for k in range(0)}  # (chain before a block, hash) -> chain; empty, but typed
     for row in range(row_begin.size):
         parent_chain = -1 - scope[row]  # a root of its own for every scope
-        for k in range(row_begin[row], row_end[row]):
-            parent_and_hash = (parent_chain, raw[k])
+        for position in range(row_begin[row], row_end[row]):
+            parent_and_hash = (parent_chain, raw[position])
             if parent_and_hash not in id_of:
                 id_of[parent_and_hash] = len(id_of)
-            parent_chain = raw[k] = id_of[parent_and_hash]
+            parent_chain = raw[position] = id_of[parent_and_hash]
     return len(id_of)
 
 
@@ -45,9 +45,9 @@ def runs_of(
     row_blocks = np.maximum(row_end - row_begin, 0)
     row_offset = np.concatenate(([0], np.cumsum(row_blocks)))
     row_ids = ids[ranges(row_begin, row_blocks)]
-    is_begin = np.diff(row_ids, prepend=0) != 1
-    is_begin[row_offset[:-1][row_blocks > 0]] = True
-    run_begin = np.flatnonzero(is_begin)
+    is_run_begin = np.diff(row_ids, prepend=0) != 1
+    is_run_begin[row_offset[:-1][row_blocks > 0]] = True
+    run_begin = np.flatnonzero(is_run_begin)
     run_blocks = np.diff(run_begin, append=row_ids.size).astype(np.int32)
     return np.searchsorted(run_begin, row_offset), row_ids[run_begin], run_blocks
 

@@ -160,15 +160,18 @@ def mean_lengths(workload: Workload, facts: Facts, trace: TraceTable | None = No
         inputs, outputs = (
             column.astype(np.int64) for column in (trace.input_tokens, trace.output_tokens)
         )
-        mean_prompt, answer = float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size)
+        mean_prompt = float(inputs.sum() / inputs.size)
+        mean_answer = float(outputs.sum() / outputs.size)
         prompt_spread = float((inputs.astype(np.float64) ** 2).mean()) / mean_prompt**2
-        return MeanLengths(mean_prompt, answer, prompt_spread, relative_lengths(trace.input_tokens))
+        return MeanLengths(
+            mean_prompt, mean_answer, prompt_spread, relative_lengths(trace.input_tokens)
+        )
     if workload.lengths == "fixed":
-        mean_prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
+        mean_prompt, mean_answer = float(workload.input_tokens), float(workload.output_tokens)
         if workload.prefix == "sessions":
             follow_up_chance = workload.follow_up_probability
-            mean_prompt = (mean_prompt + follow_up_chance * answer) / (1.0 - follow_up_chance)
-        return MeanLengths(mean_prompt, answer)
+            mean_prompt = (mean_prompt + follow_up_chance * mean_answer) / (1.0 - follow_up_chance)
+        return MeanLengths(mean_prompt, mean_answer)
     input_table, output_table = drawn_lengths(facts, workload)
     prompt_spread = input_table.moment(2) / input_table.mean**2
     return MeanLengths(input_table.mean, output_table.mean, prompt_spread, input_table.multiples)

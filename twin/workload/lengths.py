@@ -27,11 +27,12 @@ class Quantiles:
 
     def moment(self, k: int) -> float:
         """Mean of the k-th power of the token count, tokens^k."""
-        # Between levels p and q tokens rise from a to b.
-        steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
+        # Between two levels tokens rise evenly.
+        intervals = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
         return float(sum(
-            (q - p) * sum(a**power * b ** (k - power) for power in range(k + 1)) / (k + 1)
-            for p, q, a, b in steps
+            (next_level - level)
+            * sum(tokens**power * next_tokens ** (k - power) for power in range(k + 1)) / (k + 1)
+            for level, next_level, tokens, next_tokens in intervals
         ))  # fmt: skip
 
     @property
@@ -67,8 +68,10 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
     """(input, output) distributions of data/workloads/<name>.toml; FactError if there is none."""
     path = f"workloads.{name}"
     if f"{path}.levels" not in facts:
-        names = ", ".join(facts.names("workloads")) or "none"
-        raise FactError(f"workload.lengths = {name!r} is not in data/workloads; there are: {names}")
+        known_names = ", ".join(facts.names("workloads")) or "none"
+        raise FactError(
+            f"workload.lengths = {name!r} is not in data/workloads; there are: {known_names}"
+        )
     levels = np.array(facts[f"{path}.levels"].value, np.float64)
     distributions = []
     for side in ("input", "output"):
@@ -87,10 +90,10 @@ def drawn_lengths(facts: Facts, workload: Workload) -> tuple[Quantiles, Quantile
     """The (input, output) distributions of lengths: uniform ranges, or tables of data/workloads."""
     if workload.lengths != "range":
         return fitted_lengths(facts, workload.lengths)
-    range_ends = np.array([0.0, 1.0]), np.array([workload.shortest, 1.0])
+    levels, range_shares = np.array([0.0, 1.0]), np.array([workload.shortest, 1.0])
     prompt_lengths, answer_lengths = (
-        Quantiles(range_ends[0], np.maximum(1.0, longest * range_ends[1]))
-        for longest in (workload.input_tokens, workload.output_tokens)
+        Quantiles(levels, np.maximum(1.0, longest_tokens * range_shares))
+        for longest_tokens in (workload.input_tokens, workload.output_tokens)
     )
     return prompt_lengths, answer_lengths
 

@@ -103,15 +103,17 @@ def _sample_question(scenario: Scenario, rate_factor: float) -> _Question:
     """The inputs on which a scenario's sample depends. rate_factor: the profile's mean factor."""
     # Lengths and reuse do not hang on when requests come.
     workload = scenario.workload.model_copy(update={"profile": Profile()})
-    pool = scenario.memory_pool
+    memory_pool = scenario.memory_pool
     run_requests, warm_share, shares_blocks = 0.0, 0.0, workload.prefix != "none"
     if shares_blocks and workload.prompts:  # a finite benchmark counts from its first one
         run_requests = float(workload.prompts)
     elif shares_blocks and workload.arrivals != "closed_loop":
         run_requests = workload.rate_req_per_s * rate_factor * scenario.horizon_s
         warm_share = min(scenario.warmup_s / scenario.horizon_s, MOST_WARM)
-    answers = pool.answers and shares_blocks
-    return _Question(workload, run_requests, warm_share, scenario.seed, pool.block_tokens, answers)
+    answers = memory_pool.answers and shares_blocks
+    return _Question(
+        workload, run_requests, warm_share, scenario.seed, memory_pool.block_tokens, answers
+    )
 
 
 @lru_cache(maxsize=4)  # for what is offered, and for caches
@@ -121,15 +123,15 @@ def _sample_of(question: _Question, facts: Facts) -> _Sample:
     proportion. A closed loop's number of requests depends on the system, so there the sample starts
     once most turns and prefixes have been seen."""
     workload, run_requests, warm_share, seed, block_tokens, answers = question
-    first_counted, count, weight = 0, SAMPLE, 1.0
+    first_counted, sample_size, weight = 0, SAMPLE, 1.0
     if workload.prefix != "none":
         if run_requests > 0.0:
-            count = min(round(SAMPLE / (1.0 - warm_share)), 2 * SAMPLE)
-            first_counted, weight = int(warm_share * count), run_requests / count
+            sample_size = min(round(SAMPLE / (1.0 - warm_share)), 2 * SAMPLE)
+            first_counted, weight = int(warm_share * sample_size), run_requests / sample_size
         else:
-            first_counted, count = SAMPLE, 2 * SAMPLE
-            is_session = workload.prefix == "sessions"
-            turn_distance = workload.concurrency if is_session else workload.prefix_groups
+            first_counted, sample_size = SAMPLE, 2 * SAMPLE
+            has_sessions = workload.prefix == "sessions"
+            turn_distance = workload.concurrency if has_sessions else workload.prefix_groups
             weight = max(1.0, turn_distance / APART)
         if workload.prompts:
             weight = max(1.0, weight)
@@ -138,8 +140,8 @@ def _sample_of(question: _Question, facts: Facts) -> _Sample:
             "prefix_groups": max(1, round(workload.prefix_groups / weight)),
             "concurrency": max(1, round(workload.concurrency / weight)),
         })  # fmt: skip
-    horizon_s = 2.0 * count / workload.rate_req_per_s
-    requests = _generate(workload, horizon_s, seed, block_tokens, facts, None, count, answers)
+    horizon_s = 2.0 * sample_size / workload.rate_req_per_s
+    requests = _generate(workload, horizon_s, seed, block_tokens, facts, None, sample_size, answers)
     return _Sample(requests, first_counted, weight)
 
 
@@ -153,9 +155,10 @@ def _sample_figures(question: _Question, rate_factor: float, facts: Facts) -> Of
 
 def _figures(sample: _Sample, req_per_s: float | None) -> Offered:
     """Figures of a sample's requests that arrive at req_per_s; None if the rate is unknown."""
-    requests, first = sample.requests, sample.first
-    prompt_tokens, answer_tokens = requests.input_tokens[first:], requests.output_tokens[first:]
-    seen_tokens = _seen_blocks(requests)[first:] * float(requests.block_tokens)
+    requests, first_counted = sample.requests, sample.first
+    prompt_tokens = requests.input_tokens[first_counted:]
+    answer_tokens = requests.output_tokens[first_counted:]
+    seen_tokens = _seen_blocks(requests)[first_counted:] * float(requests.block_tokens)
     reused_tokens = np.minimum(seen_tokens, prompt_tokens)
     input_p50, input_p95 = np.quantile(prompt_tokens, (0.5, 0.95))
     output_p50, output_p95 = np.quantile(answer_tokens, (0.5, 0.95))
@@ -172,7 +175,7 @@ def _figures(sample: _Sample, req_per_s: float | None) -> Offered:
         reuse=float(reused_tokens.sum()) / float(prompt_tokens.sum()),
         prompts=prompt_tokens,
         answers=answer_tokens,
-        arrivals=requests.arrival_s[first:],
+        arrivals=requests.arrival_s[first_counted:],
         seen=reused_tokens,
         blocks=math.ceil(requests.blocks * sample.weight),
         block_tokens=requests.block_tokens,
@@ -256,7 +259,7 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
     # (blocks held of a piece, its first ones, and last touch) by piece, the oldest first; a dict
     # would look over all that it lost before its first key.
     lru_caches = [OrderedDict[int, tuple[int, float]]() for _ in range(caches.count)]
-    blocks_held, hit_tokens = [0] * caches.count, np.zeros(len(sample), np.int64)
+    cached_blocks, hit_tokens = [0] * caches.count, np.zeros(len(sample), np.int64)
     pieces, in_prompt = piece_chains.piece.tolist(), piece_chains.in_prompt.tolist()
     piece_offset, piece_blocks = piece_chains.offset.tolist(), piece_chains.blocks.tolist()
     # Clients of a closed loop have no times.
@@ -273,13 +276,13 @@ def _lru_hit_tokens(sample: Requests, caches: Caches, answers: bool) -> np.ndarr
                 break
         hit_tokens[request] = min(hit_blocks * block_tokens, tokens - 1)
         for piece in reversed([pieces[k] for k in piece_range] if answers else prompt_pieces):
-            blocks_held[cache_number] += piece_blocks[piece] - cache.get(piece, (0, 0.0))[0]
+            cached_blocks[cache_number] += piece_blocks[piece] - cache.get(piece, (0, 0.0))[0]
             cache[piece] = (piece_blocks[piece], now_s)
             cache.move_to_end(piece)
-        while blocks_held[cache_number] > caches.blocks:  # the oldest piece loses its last blocks
+        while cached_blocks[cache_number] > caches.blocks:  # the oldest piece loses its last blocks
             piece, (held_blocks, touch_s) = cache.popitem(last=False)
-            lost_blocks = min(held_blocks, math.ceil(blocks_held[cache_number] - caches.blocks))
-            blocks_held[cache_number] -= lost_blocks
+            lost_blocks = min(held_blocks, math.ceil(cached_blocks[cache_number] - caches.blocks))
+            cached_blocks[cache_number] -= lost_blocks
             if lost_blocks < held_blocks:
                 cache[piece] = (held_blocks - lost_blocks, touch_s)
                 cache.move_to_end(piece, last=False)
@@ -311,17 +314,18 @@ class _Chains(NamedTuple):
 
 def _chain_pieces(sample: Requests) -> _Chains:
     """The chains of a sample's requests, cut where any run of blocks or prompt begins or ends."""
-    first, blocks = sample.segment_first, sample.segment_blocks.astype(np.int64)
+    first_id, blocks = sample.segment_first, sample.segment_blocks.astype(np.int64)
     block_offset = np.concatenate(([0], np.cumsum(blocks)))
     chain_begin = block_offset[sample.segment_offset[:-1]]
     prompt_end = np.minimum(chain_begin + sample.input_tokens // sample.block_tokens,
                             block_offset[sample.segment_offset[1:]])  # fmt: skip
     cut_runs = np.searchsorted(block_offset, prompt_end[prompt_end > chain_begin] - 1, "right") - 1
-    cut_ids = first[cut_runs] + prompt_end[prompt_end > chain_begin] - block_offset[cut_runs]
-    edges = np.unique(np.concatenate((first, first + blocks, cut_ids)))
-    begins, ends = np.searchsorted(edges, first), np.searchsorted(edges, first + blocks)
-    pieces, offset = ranges(begins, ends - begins), np.concatenate(([0], np.cumsum(ends - begins)))
-    offset, piece_blocks = offset[sample.segment_offset], np.diff(edges)
-    piece_end = np.cumsum(piece_blocks[pieces])
-    in_prompt = piece_end <= np.repeat(prompt_end, np.diff(offset))
+    cut_ids = first_id[cut_runs] + prompt_end[prompt_end > chain_begin] - block_offset[cut_runs]
+    piece_edges = np.unique(np.concatenate((first_id, first_id + blocks, cut_ids)))
+    begin_piece = np.searchsorted(piece_edges, first_id)
+    piece_count = np.searchsorted(piece_edges, first_id + blocks) - begin_piece  # of each run
+    pieces, run_offset = ranges(begin_piece, piece_count), np.append(0, np.cumsum(piece_count))
+    offset, piece_blocks = run_offset[sample.segment_offset], np.diff(piece_edges)
+    piece_end_block = np.cumsum(piece_blocks[pieces])
+    in_prompt = piece_end_block <= np.repeat(prompt_end, np.diff(offset))
     return _Chains(offset, pieces, in_prompt, piece_blocks)

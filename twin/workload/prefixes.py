@@ -37,11 +37,11 @@ class Turns(NamedTuple):
 
 def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
     """Chains of prompts i4[n] that share no blocks: each has its own session and run."""
-    count = input_tokens.size
+    prompts = input_tokens.size
     blocks = (input_tokens // block_tokens).astype(np.int32)
     run_ends = np.cumsum(blocks, dtype=np.int64)
-    session = np.arange(count, dtype=np.int32)
-    return Chains(session, np.arange(count + 1), run_ends - blocks, blocks, int(blocks.sum()))
+    session = np.arange(prompts, dtype=np.int32)
+    return Chains(session, np.arange(prompts + 1), run_ends - blocks, blocks, int(blocks.sum()))
 
 
 def shared_chains(
@@ -55,13 +55,13 @@ def shared_chains(
     group_of = (uniforms(key, np.arange(request_count)) * groups).astype(np.int64)
     prefix_blocks = (input_tokens * fraction).astype(np.int64) // block_tokens
     own_blocks = (input_tokens + after) // block_tokens - prefix_blocks
-    longest_blocks = np.zeros(groups, np.int64)
-    np.maximum.at(longest_blocks, group_of, prefix_blocks)
-    first_prefix_block = np.cumsum(longest_blocks) - longest_blocks
-    first_own_block = longest_blocks.sum() + np.cumsum(own_blocks) - own_blocks
+    longest_prefix_blocks = np.zeros(groups, np.int64)
+    np.maximum.at(longest_prefix_blocks, group_of, prefix_blocks)
+    first_prefix_block = np.cumsum(longest_prefix_blocks) - longest_prefix_blocks
+    first_own_block = longest_prefix_blocks.sum() + np.cumsum(own_blocks) - own_blocks
     segments = _join_runs(first_prefix_block[group_of], prefix_blocks, first_own_block, own_blocks)
     session = np.arange(request_count, dtype=np.int32)
-    return Chains(session, *segments, int(longest_blocks.sum() + own_blocks.sum()))
+    return Chains(session, *segments, int(longest_prefix_blocks.sum() + own_blocks.sum()))
 
 
 def _join_runs(
@@ -71,8 +71,8 @@ def _join_runs(
     runs. first, blocks: ids and block counts of first runs; next_first, next_blocks: of second."""
     run_first, run_blocks = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
     not_empty = run_blocks > 0
-    offset = np.concatenate(([0], np.cumsum(not_empty.sum(axis=1))))
-    return offset, run_first[not_empty], run_blocks[not_empty].astype(np.int32)
+    run_offset = np.concatenate(([0], np.cumsum(not_empty.sum(axis=1))))
+    return run_offset, run_first[not_empty], run_blocks[not_empty].astype(np.int32)
 
 
 def first_turn(before: np.ndarray) -> np.ndarray:
@@ -105,12 +105,14 @@ def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
     """Index of the turn in tokens[begin:end] with most tokens, up to `room`; NONE if none fits."""
     longest_tokens = np.int32(0)
     most_tokens = np.int32(room)
-    for j in range(begin, end):
-        longest_tokens = max(longest_tokens, tokens[j] if tokens[j] <= most_tokens else np.int32(0))
+    for turn in range(begin, end):
+        longest_tokens = max(
+            longest_tokens, tokens[turn] if tokens[turn] <= most_tokens else np.int32(0)
+        )
     if longest_tokens > 0:
-        for j in range(begin, end):
-            if tokens[j] == longest_tokens:
-                return j
+        for turn in range(begin, end):
+            if tokens[turn] == longest_tokens:
+                return turn
     return NONE
 
 
@@ -143,44 +145,50 @@ def find_parents(
     requests = arrival_s.size
     turn_tokens = np.empty(requests, np.int32)  # prompt and answer: what a next turn starts from
     owed_follow_ups = 0
-    for i in range(requests):
-        parent[i] = NONE
-        added_tokens = input_tokens[i]
-        follows_up = uniform(key_follow, i) < turns.follow_up_probability
+    for request in range(requests):
+        parent[request] = NONE
+        added_tokens = input_tokens[request]
+        follows_up = uniform(key_follow, request) < turns.follow_up_probability
         if follows_up or owed_follow_ups > 0:
-            median_s = turns.gap_median_s
-            if turns.tool_share > 0.0 and uniform(key_gap ^ TOOLS, i) < turns.tool_share:
-                median_s = turns.tool_gap_s
-            gap_s = lognormal(key_gap, i, median_s, turns.gap_sigma)
-            parent_s = arrival_s[i] - gap_s
-            middle_turn = np.searchsorted(arrival_s[:i], parent_s, side="right") - 1  # -1: none
+            median_gap_s = turns.gap_median_s
+            if turns.tool_share > 0.0 and uniform(key_gap ^ TOOLS, request) < turns.tool_share:
+                median_gap_s = turns.tool_gap_s
+            gap_s = lognormal(key_gap, request, median_gap_s, turns.gap_sigma)
+            parent_s = arrival_s[request] - gap_s
+            middle_turn = np.searchsorted(arrival_s[:request], parent_s, side="right") - 1
             if middle_turn >= 0 and grow:
-                parent[i] = _nearest_open(turn_tokens, middle_turn, i, MOST_TOKENS - added_tokens)
+                parent[request] = _nearest_open(
+                    turn_tokens, middle_turn, request, MOST_TOKENS - added_tokens
+                )
             elif middle_turn >= 0:
                 first_candidate = max(0, middle_turn + 1 - turns.candidates // 2)
-                end_turn = min(i, first_candidate + turns.candidates)
-                parent[i] = _longest_fit(turn_tokens, first_candidate, end_turn, added_tokens - 1)
-            if parent[i] != NONE:
+                end_turn = min(request, first_candidate + turns.candidates)
+                parent[request] = _longest_fit(
+                    turn_tokens, first_candidate, end_turn, added_tokens - 1
+                )
+            if parent[request] != NONE:
                 owed_follow_ups -= 0 if follows_up else 1
                 if grow:
-                    input_tokens[i] += turn_tokens[parent[i]]
-                turn_tokens[parent[i]] = CLOSED
+                    input_tokens[request] += turn_tokens[parent[request]]
+                turn_tokens[parent[request]] = CLOSED
             elif follows_up and middle_turn >= 0 and not grow:
                 owed_follow_ups += 1
             elif follows_up and middle_turn < 0 and grow:
-                unseen_turns = _unseen_turns(key_follow, requests + i, turns.follow_up_probability)
-                unseen_tokens = unseen_turns * (added_tokens + output_tokens[i])
-                input_tokens[i] += min(unseen_tokens, MOST_TOKENS - added_tokens)
-        turn_tokens[i] = input_tokens[i] + output_tokens[i]
+                unseen_turns = _unseen_turns(
+                    key_follow, requests + request, turns.follow_up_probability
+                )
+                unseen_tokens = unseen_turns * (added_tokens + output_tokens[request])
+                input_tokens[request] += min(unseen_tokens, MOST_TOKENS - added_tokens)
+        turn_tokens[request] = input_tokens[request] + output_tokens[request]
 
 
 @kernel
 def _unseen_turns(key: np.uint64, index: int, probability: float) -> int:
     """Number of turns that a session had before the run began: geometric from 1, at most 1,000."""
-    turns = 1
+    turn_count = 1
     draw = uniform(key, index)
     continue_chance = probability
-    while draw < continue_chance and turns < 1000:
-        turns += 1
+    while draw < continue_chance and turn_count < 1000:
+        turn_count += 1
         continue_chance *= probability
-    return turns
+    return turn_count

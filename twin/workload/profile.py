@@ -37,18 +37,20 @@ def rate_factor_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: F
     if profile.shape == "constant":
         return piece_factor
     if profile.shape == "ramp":
-        level = t / horizon_s
+        rise_share = t / horizon_s
     elif profile.shape == "step":
-        level = (t >= profile.at_s).astype(np.float64)
+        rise_share = (t >= profile.at_s).astype(np.float64)
     elif profile.shape == "spike":
-        level = ((t >= profile.at_s) & (t < profile.at_s + profile.lasts_s)).astype(np.float64)
+        rise_share = ((t >= profile.at_s) & (t < profile.at_s + profile.lasts_s)).astype(np.float64)
     elif profile.shape == "day":  # quietest at its ends, busiest in its middle
-        level = 0.5 - 0.5 * apply(math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s)
+        rise_share = 0.5 - 0.5 * apply(
+            math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s
+        )
     else:
         day_name = profile.shape.removesuffix("_day")
         day_curve = np.array(facts[f"days.{day_name}"].value, dtype=np.float64)
         return _day_values(workload, t, day_curve) / day_curve.mean() * piece_factor
-    return (profile.low + (profile.high - profile.low) * level) * piece_factor
+    return (profile.low + (profile.high - profile.low) * rise_share) * piece_factor
 
 
 def length_factor_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.ndarray:
@@ -151,13 +153,13 @@ def renewal_arrivals(
     or GAMMA (process), gaps of mean 1 / rate_per_s and coefficient of variation `cv`."""
     gamma_shape = 1.0 / (cv * cv)
     mean_count = rate_per_s * horizon_s
-    capacity = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
+    array_size = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
     while True:
-        arrival_s = np.empty(int(min(capacity, most_arrivals)))
+        arrival_s = np.empty(int(min(array_size, most_arrivals)))
         arrival_count = _renewal_times(key, process, rate_per_s, gamma_shape, horizon_s, arrival_s)
         if arrival_count < arrival_s.size or arrival_count == most_arrivals:
             return arrival_s[:arrival_count]
-        capacity *= 2.0  # seldom: the same draws again, into more room
+        array_size *= 2.0  # seldom: the same draws again, into more room
 
 
 def uniform_arrivals(rate_per_s: float, horizon_s: float, most_arrivals: int) -> np.ndarray:

@@ -76,10 +76,10 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
     """Previous row of each row's session, i8[n]; NONE for a first turn and outside sessions."""
     session_order = np.argsort(session, kind="stable")
     continues_session = session[session_order][1:] == session[session_order][:-1]
-    turns_before = np.full(session.size, NONE)
-    turns_before[session_order[1:][continues_session]] = session_order[:-1][continues_session]
-    turns_before[session < 0] = NONE
-    return turns_before
+    previous_row = np.full(session.size, NONE)
+    previous_row[session_order[1:][continues_session]] = session_order[:-1][continues_session]
+    previous_row[session < 0] = NONE
+    return previous_row
 
 
 def _index_among(chosen: np.ndarray, wanted: np.ndarray, is_wanted: np.ndarray) -> np.ndarray:

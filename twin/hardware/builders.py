@@ -39,8 +39,8 @@ def draw_clos(draft: Draft) -> None:
         rack_number = (supernode * groups + chip // l2_chips) * racks
         rack_number += chip % l2_chips // rack_chips
         place: dict[str, Any] = {"supernode": supernode, "sub_plane": plane, "index": chip}
-        rack, label = f"communication rack {rack_number}", switch_name("L2", supernode, plane, chip)
-        draft.add(label, "l2", **place, rack=rack)
+        chip_name = switch_name("L2", supernode, plane, chip)
+        draft.add(chip_name, "l2", **place, rack=f"communication rack {rack_number}")
     l3_per_l2 = _l3_per_l2(machine, groups) if l2_chips and groups > 1 else 0
     for (supernode, plane), chip in product(supernode_planes, range(l2_chips * l3_per_l2)):
         rack = f"communication rack L3 {supernode}.{chip % l3_per_l2}"

@@ -133,12 +133,12 @@ class Load:
 
     def with_ends_swapped(self, swap: Swap) -> Load:
         """Load of the demand after a swap moved its senders and receivers to equivalent places."""
-        pairs = map_numbers(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
+        unreached = map_numbers(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
         return replace(
             self,
             moved=self.moved.swap(self.pattern.links, swap.links, swap.to_links),
             moved_places=self.moved_places.swap(self.pattern.places, swap.places, swap.to_places),
-            unreached=tuple((sender, receiver) for sender, receiver in pairs.tolist()),
+            unreached=tuple((sender, receiver) for sender, receiver in unreached.tolist()),
         )
 
     def with_own_pattern(self) -> Load:

@@ -150,8 +150,11 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
     tails, heads, attributes = [], [], []
     for tail, head, link_data in machine.links:
         plane = link_data["plane"]
-        read_key, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
-        defaults = {"read_efficiency": efficiency[read_key], "write_efficiency": efficiency[write]}
+        read_key, write_key = ("npu_read", "write") if plane == "ub" else (plane, plane)
+        defaults = {
+            "read_efficiency": efficiency[read_key],
+            "write_efficiency": efficiency[write_key],
+        }
         tails.append(tail)
         heads.append(head)
         attributes.append({**defaults, **link_data})

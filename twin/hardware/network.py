@@ -359,8 +359,8 @@ class Network:
         is_unassigned = self.rates_out(plane)[self.dies] > 0.0
         is_linked = is_unassigned.copy()
         while is_unassigned.any():
-            start = self.dies[np.flatnonzero(is_unassigned)[:1]]
-            is_in_part = is_linked & self.reachable(plane, start)[self.dies]
+            first_die = self.dies[np.flatnonzero(is_unassigned)[:1]]
+            is_in_part = is_linked & self.reachable(plane, first_die)[self.dies]
             is_unassigned &= ~is_in_part
             yield is_in_part
 

@@ -383,8 +383,8 @@ def place_by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[lis
     unnamed_instances = [index for index, placed_npus in enumerate(placed) if not placed_npus]
     for index in [*named_instances, *unnamed_instances]:
         next_npu = placed[index][-1] + 1 if placed[index] else 0
-        npus_from_there = [npu % npus.count for npu in range(next_npu, next_npu + npus.count)]
-        free = [npu for npu in npus_from_there if npu not in owner_of_npu and npu in allowed_npus]
+        npus_in_order = [npu % npus.count for npu in range(next_npu, next_npu + npus.count)]
+        free = [npu for npu in npus_in_order if npu not in owner_of_npu and npu in allowed_npus]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
         seat_npus = free[: needed[index].npus - len(placed[index])]
         owner_of_npu.update(dict.fromkeys(seat_npus, index))

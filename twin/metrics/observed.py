@@ -224,11 +224,11 @@ class Observed:
     @property
     def idle_npu_s(self) -> float:
         """NPU-seconds of the steady state in which nothing is computed."""
-        npu_s = self.npus_held * self.steady_s
+        idle_npu_s = self.npus_held * self.steady_s
         for pool in pools_by_role(self.scenario).values():
             if self.totals[f"{pool.phase}_instances"] > 0:
-                npu_s -= self.totals[f"{pool.phase}_busy_s"] * (pool.cores * pool.npus)
-        return max(0.0, npu_s)
+                idle_npu_s -= self.totals[f"{pool.phase}_busy_s"] * (pool.cores * pool.npus)
+        return max(0.0, idle_npu_s)
 
     @property
     def ssd_tokens(self) -> float:

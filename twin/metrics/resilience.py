@@ -107,12 +107,12 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
         return []
     begin_s, length_s = (windows[name].to_numpy().astype(float) for name in ("t_s", "window_s"))
     phase, tokens_per_s = _token_rates(windows)
-    end_s = float(begin_s[-1] + length_s[-1])
+    run_end_s = float(begin_s[-1] + length_s[-1])
     victim_counts = _retried_and_lost(requests, events, fault_times_s)
     met_finish_s = _met_finish_s(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
     earlier_tokens_per_s: float | None = None  # usual rate from before an outage that still goes on
-    for fault_index, (fault_s, next_fault_s) in enumerate(pairwise((*fault_times_s, end_s))):
+    for fault_index, (fault_s, next_fault_s) in enumerate(pairwise((*fault_times_s, run_end_s))):
         usual_windows = _usual_window_mask(
             begin_s, length_s, fault_s, fault_times_s[fault_index - 1] if fault_index else 0.0
         )
@@ -138,7 +138,7 @@ def dips_of_faults(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> 
             until_s=dip_end_s,
             goodput_before_req_per_s=_goodput(met_finish_s, usual_from_s, fault_s),
             goodput_during_req_per_s=_goodput(met_finish_s, fault_s, dip_end_s),
-            down=_outages_in_span(outages, fault_s, next_fault_s, end_s),
+            down=_outages_in_span(outages, fault_s, next_fault_s, run_end_s),
             retried=victim_counts[fault_index][0], lost=victim_counts[fault_index][1],
         ))  # fmt: skip
         outage_goes_on = ((outages["t_s"] < next_fault_s) & (outages["end_s"] > next_fault_s)).any()
@@ -302,7 +302,7 @@ def incidents(
     moved_bytes = float(rebalance_events["bytes"].fill_null(0.0).sum())
     outage_events = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
     # Filled first: an open end of a column that is all null has no type of its own.
-    end_s = outage_events["end_s"].cast(pl.Float64).fill_null(horizon_s)
-    outage_s = end_s.clip(upper_bound=horizon_s) - outage_events["t_s"]
+    outage_end_s = outage_events["end_s"].cast(pl.Float64).fill_null(horizon_s)
+    outage_s = outage_end_s.clip(upper_bound=horizon_s) - outage_events["t_s"]
     down_s = float(outage_s.clip(lower_bound=0.0).sum())
     return Incidents(lost_count, retried_count, rebalance_events.height, moved_bytes, down_s)

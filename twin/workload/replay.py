@@ -54,7 +54,7 @@ def replayed_requests(
     chosen_rows = arriving_rows[:most_requests]
     copy, row = np.divmod(chosen_rows, max(rows, 1))
     chains, block_size = _trace_chains(table, block_tokens, earlier_row if answers else None)
-    offset, first, blocks, id_count = chains_of_copies(chains, copy, row)
+    copied_chains = chains_of_copies(chains, copy, row)
     sessions = int(table.session.max()) + 1 if rows else 0
     waits_for, pause_s = None, None
     if turns_wait:
@@ -64,7 +64,7 @@ def replayed_requests(
         pause_s = np.where(np.isnan(table.think_s), turn_gaps_s, table.think_s)[row]
     return Requests(
         times_s[chosen_rows], table.input_tokens[row], table.output_tokens[row],
-        (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, id_count,
+        (table.session[row] + copy * sessions).astype(np.int32), *copied_chains,
         block_tokens=block_size, has_prefix=table.has_prefix,
         counts=_replay_counts(table, time_order.size, arriving_rows.size, chosen_rows.size),
         notes=_replay_notes(workload, table, quantum_s, block_size, block_tokens),

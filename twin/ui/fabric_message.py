@@ -129,7 +129,8 @@ def machine_message(fabric: Network) -> dict[str, Any]:
         "chip": [chips.index(chip) for chip in node_chips],
         "chips": chips,
         "also": [  # what a plane has in the nodes
-            [k, sorted(boxes_in[name] - {box for box, p in enumerate(sheet.parent) if p == k})]
+            [k, sorted(boxes_in[name]
+                       - {box for box, parent in enumerate(sheet.parent) if parent == k})]
             for k, name in enumerate(sheet.name) if sheet.kind[k] == "plane" and name in boxes_in
         ],
         "named": [name for name, _ in picture.elements],

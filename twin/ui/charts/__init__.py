@@ -352,8 +352,8 @@ def reasons(counts: Mapping[str, int]) -> Chart:
          text=texts, textposition="outside")  # fmt: skip
     listing = "; ".join(f"{why}: {count}" for why, count in zip(top_counts, texts, strict=True))
     caption = "Requests by why they ended without an answer."
-    columns = {"x": "requests", "y": "reason"}
-    return base.chart(fig, f"{listing}.", caption, columns=columns, hovermode="closest")
+    column_titles = {"x": "requests", "y": "reason"}
+    return base.chart(fig, f"{listing}.", caption, columns=column_titles, hovermode="closest")
 
 
 def waterfall(

@@ -43,11 +43,12 @@ def die_map(
             x=die_indices, y=layers[layer_indices], mode="markers", name="holds a redundant copy",
             marker={"color": theme.SERIES[1], "size": 3, "symbol": "circle"}, hoverinfo="skip",
         )  # fmt: skip
-    top_layer, top_die = np.unravel_index(int(load.argmax()), load.shape)
+    hottest_layer, hottest_die = np.unravel_index(int(load.argmax()), load.shape)
     return base.chart(
         fig, f"Load of {numbered(load.shape[1], 'die')} in {layers.size} layers. The hottest die "
         f"over the mean is {load.max(axis=1).mean():.2f} on average over layers; the highest load "
-        f"is {load.max():.2f} times the mean, on die {top_die} in layer {layers[top_layer]}. "
+        f"is {load.max():.2f} times the mean, on die {hottest_die} in layer "
+        f"{layers[hottest_layer]}. "
         f"{int(replicas.sum()):,} redundant copies.",
         "A die that holds popular experts is hotter than its layer's mean, and every die waits "
         "for the hottest; EPLB adds copies of experts (dots) to even them out.",

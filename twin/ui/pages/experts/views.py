@@ -46,9 +46,10 @@ class Snapshot:
 
 def instances_of(die_load: pl.DataFrame) -> list[tuple[str, int]]:
     """(role, number) of every instance with recorded load, decode first."""
-    pairs = die_load.select("role", "instance").unique().rows()
+    roles_and_numbers = die_load.select("role", "instance").unique().rows()
     return sorted(
-        ((str(role), int(number)) for role, number in pairs), key=lambda x: (x[0] == "prefill", *x)
+        ((str(role), int(number)) for role, number in roles_and_numbers),
+        key=lambda x: (x[0] == "prefill", *x),
     )
 
 

@@ -192,10 +192,10 @@ def held_by_attention_dies(ranks: pl.DataFrame) -> pl.DataFrame:
             overlaps = np.minimum(indices + 1, begins + ranks_per_die) - np.maximum(indices, begins)
             new_columns = {}
             for name, divisor in (("requests_mean", 1.0), ("kv_used_fraction_mean", ranks_per_die)):
-                column = np.full(ranks_of_one.height, np.nan)
+                new_column = np.full(ranks_of_one.height, np.nan)
                 die_values = np.maximum(overlaps, 0.0) @ ranks_of_one[name].to_numpy()
-                column[attention_dies] = die_values / divisor
-                new_columns[name] = pl.Series(column).fill_nan(None)
+                new_column[attention_dies] = die_values / divisor
+                new_columns[name] = pl.Series(new_column).fill_nan(None)
             ranks_of_one = ranks_of_one.with_columns(**new_columns)  # noqa: PLW2901
         instance_tables.append(ranks_of_one)
     return pl.concat(instance_tables)

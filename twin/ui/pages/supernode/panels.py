@@ -80,9 +80,9 @@ def make_price_key(net: Network) -> Key:
     tail_node, head_node = net.node[net.tail], net.node[net.head]
     has_direct_links = bool(((tail_node >= 0) & (head_node >= 0) & (tail_node != head_node)).any())
     node_of_link = np.maximum(tail_node, head_node)
-    links_by_node = np.argsort(node_of_link, kind="stable")
-    link_values = np.stack([net.capacity, net.latency], axis=1)[links_by_node]
-    first_links = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
+    link_order = np.argsort(node_of_link, kind="stable")
+    link_values = np.stack([net.capacity, net.latency], axis=1)[link_order]
+    first_links = np.searchsorted(node_of_link[link_order], np.arange(net.nodes + 1))
     link_bytes_by_node = [link_values[begin:end].tobytes() for begin, end in pairwise(first_links)]
 
     def key_of_instance(instance: Instance) -> tuple[bytes, ...]:

@@ -92,12 +92,16 @@ def draw_axis_choice(
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
         points_key = f"sweep-points-{path}"
-        points = st.number_input(
+        point_count = st.number_input(
             "Points", 2, MOST_POINTS, min(len(axis.values), MOST_POINTS), key=points_key, width=100
         )
     low, high = (float(bound if bound is not None else 0) for bound in bounds)
-    is_same = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, points)
-    return axis if axis is url_axis and is_same else sweep.spaced_axis(path, low, high, int(points))
+    is_same = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, point_count)
+    return (
+        axis
+        if axis is url_axis and is_same
+        else sweep.spaced_axis(path, low, high, int(point_count))
+    )
 
 
 def runs_of_points(points: Sequence[Point]) -> list[RunRow | None]:

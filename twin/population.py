@@ -434,10 +434,10 @@ def run_population(
     more. reserved_for: iterations between the choice of a rank and the first iteration there."""
     if residents > 0:
         add_requests(p, residents)
-    pace, last_iteration = 1.0, p.at[ITERATION] + iterations
+    arrival_pace, last_iteration = 1.0, p.at[ITERATION] + iterations
     while p.at[ITERATION] < last_iteration:
         if p.skips and p.colocated:
-            pace = skip_mixed_iterations(p, last_iteration, pace, arrivals)
+            arrival_pace = skip_mixed_iterations(p, last_iteration, arrival_pace, arrivals)
         elif p.skips:
             skip_iterations(p, last_iteration)
         p.at[ITERATION] += 1
@@ -452,7 +452,7 @@ def run_population(
             else:
                 end_answer(p, slot)
             slot = next_slot
-        admit_arrivals(p, arrivals, reserved_for, pace)
+        admit_arrivals(p, arrivals, reserved_for, arrival_pace)
         if p.colocated:
             compute_prompts(p)
         # Prompts that wait make iterations periodic: each is looked at.
@@ -466,7 +466,7 @@ def run_population(
             if is_measured:
                 add_to_sums(p, took_s, context_tokens(p))
             if p.expected_s > 0.0:
-                pace = arrivals_of_iteration(p, took_s)
+                arrival_pace = arrivals_of_iteration(p, took_s)
 
 
 @entry

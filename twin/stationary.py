@@ -192,7 +192,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
         )
 
     min_passes = LINE + 1 if p.colocated else FEWEST
-    open_arrivals, alone_prices = p.colocated and math.isinf(arriving.clients), p.prices.copy()
+    has_open_arrivals, alone_prices = p.colocated and math.isinf(arriving.clients), p.prices.copy()
     inflow = 0.0
     max_passes = max(min_passes + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for pass_number in range(max_passes):
@@ -204,7 +204,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
         if pass_number >= min_passes and is_settled and passes.ratio_and_error()[1] < SCATTER:
             break
         mean_s = time_s(inflow)
-        _begin_pass(p, mean_s, bool(open_arrivals))
+        _begin_pass(p, mean_s, bool(has_open_arrivals))
         reserved_for = arriving.reserved_s / mean_s
         p.most_waiting = arriving.patience_s / mean_s * inflow
         if not (is_settled and p.colocated):  # else the last pass is a beginning like any other
@@ -215,7 +215,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
         iterations, total_s, decoding_sum, context_sum, _, coming_sum = map(float, p.seen[:6])
         if decoding_sum > 0.0:  # else none came: one alone is even
             context_tokens = context_sum / decoding_sum
-            seen_inflow = inflow * total_s / iterations / mean_s if open_arrivals else inflow
+            seen_inflow = inflow * total_s / iterations / mean_s if has_open_arrivals else inflow
             even_ranks_s = iterations * _even_mean_s(
                 p, decoding_sum / iterations, context_tokens, seen_inflow, mean_prompt
             )
@@ -236,7 +236,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     rank_variance = max(_mean(passes.lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
     swing_variance = slow_variance if p.colocated else rank_variance + lasting_share * slow_variance
-    p.expected_s = iteration_s if open_arrivals else 0.0
+    p.expected_s = iteration_s if has_open_arrivals else 0.0
     swings = Swings(math.sqrt(swing_variance), _mean(passes.own_squares), req_per_s * iteration_s)
     tpot_s = _mean_token_s(p, passes.answers, seen_ratio * iteration_s)
     return Stationary(
@@ -333,16 +333,16 @@ def controlled_mean_and_error(factors: list[float], arrived: list[float]) -> tup
         return mean_factor, math.inf
     shifts = [ratio - mean_arrived for ratio in arrived]
     square_sum = math.fsum(shift * shift for shift in shifts)
-    factor_slope, freedom, extrapolated = 0.0, pass_count - 1, 0.0
+    factor_slope, degrees_of_freedom, extrapolated = 0.0, pass_count - 1, 0.0
     if pass_count >= LINE and square_sum > 0.0:
         products = (shift * factor for shift, factor in zip(shifts, factors, strict=True))
-        factor_slope, freedom = math.fsum(products) / square_sum, pass_count - 2
+        factor_slope, degrees_of_freedom = math.fsum(products) / square_sum, pass_count - 2
         extrapolated = (mean_arrived - 1.0) ** 2 / square_sum
     residuals = (
         factor - mean_factor - factor_slope * shift
         for shift, factor in zip(shifts, factors, strict=True)
     )
-    variance = math.fsum(residual * residual for residual in residuals) / freedom
+    variance = math.fsum(residual * residual for residual in residuals) / degrees_of_freedom
     mean_factor -= factor_slope * (mean_arrived - 1.0)
     return mean_factor, math.sqrt(variance * (1.0 / pass_count + extrapolated)) / mean_factor
 
@@ -398,13 +398,15 @@ def _requests_mean_and_variance(
         next_knot = max(knot + 1, math.ceil(KNOTS_APART * knot))
         next_knot_s = time_s(float(next_knot))
         for count in range(knot, min(next_knot, last_count + 1)):
-            between_s = knot_s + (next_knot_s - knot_s) * (count + 1 - knot) / (next_knot - knot)
+            interpolated_s = knot_s + (next_knot_s - knot_s) * (count + 1 - knot) / (
+                next_knot - knot
+            )
             if count + 1 > most_requests:  # more wait for a place, and are none the fewer soon
-                weight /= max(1.0 - load_per_s * between_s / count, LEAST_IDLE)
+                weight /= max(1.0 - load_per_s * interpolated_s / count, LEAST_IDLE)
             weight_sum += weight
             count_sum += weight * count
             square_sum += weight * count * count
-            weight *= load_per_s * between_s / (count + 1)
+            weight *= load_per_s * interpolated_s / (count + 1)
         knot, knot_s = next_knot, next_knot_s
     mean_requests = count_sum / weight_sum
     return mean_requests / requests, (square_sum / weight_sum - mean_requests**2) / requests

@@ -210,12 +210,14 @@ def cross_validate(
     start_jacobian = _jacobian(space, space.start, space.errors(space.start))
     jacobians = [start_jacobian, *[_jacobian(space, space.present, present_errors)] * STEPS]
     left_out_errors, refits = [], []
-    groups = [("row", row.id, [i]) for i, row in enumerate(fitted_rows)]
+    left_out = [("row", row.id, [i]) for i, row in enumerate(fitted_rows)]
     for column in ("source", "system"):  # with more than one row
         for name in dict.fromkeys(getattr(row, column) for row in fitted_rows):
             indices = [i for i, row in enumerate(fitted_rows) if getattr(row, column) == name]
-            groups += [(column, str(name), indices)] if 1 < len(indices) < len(fitted_rows) else []
-    for column, name, left_out_indices in groups:
+            left_out += (
+                [(column, str(name), indices)] if 1 < len(indices) < len(fitted_rows) else []
+            )
+    for column, name, left_out_indices in left_out:
         fitted_indices = [i for i in range(len(fitted_rows)) if i not in left_out_indices]
         refit_point = _refit(space, jacobians, weights, fitted_indices)
         error_pair = present_errors[left_out_indices], space.errors(refit_point, left_out_indices)
@@ -223,14 +225,14 @@ def cross_validate(
         left_out_errors.append(LeftOut(column, name, len(left_out_indices), *mean_errors))
         if column == "row":
             refits.append((name, space.low + refit_point * space.span))
-    spans = [
+    constant_ranges = [
         _refit_range(
             constant, facts[f"calibration.{constant.name}"].value,
             [(row_id, refit_values[i]) for row_id, refit_values in refits],
         )
         for i, constant in enumerate(constants)
     ]  # fmt: skip
-    return CrossValidation(spans, left_out_errors)
+    return CrossValidation(constant_ranges, left_out_errors)
 
 
 def _jacobian(space: Space, x: Vector, errors: Vector, difference: float = DIFFERENCE) -> Vector:

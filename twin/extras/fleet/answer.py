@@ -134,17 +134,19 @@ def merged_percentiles(
     if not all_values.size:
         return mean_and_percentiles(all_values, prefix)
     copies = np.concatenate([np.full(sample.size, count) for count, sample in counted])
-    order = np.argsort(all_values, kind="stable")
-    sorted_values, count_up_to = all_values[order], np.cumsum(copies[order])
+    value_order = np.argsort(all_values, kind="stable")
+    sorted_values, count_up_to = all_values[value_order], np.cumsum(copies[value_order])
     positions = (count_up_to[-1] - 1) * (np.array(PERCENTILES) / 100)
     lower_rank = np.floor(positions)
     low_values, high_values = (
         sorted_values[np.searchsorted(count_up_to, np.minimum(rank, count_up_to[-1] - 1), "right")]
         for rank in (lower_rank, lower_rank + 1)
     )
-    fraction, gap = positions - lower_rank, high_values - low_values
+    fraction, value_gap = positions - lower_rank, high_values - low_values
     percentiles = np.where(
-        fraction < 0.5, low_values + gap * fraction, high_values - gap * (1.0 - fraction)
+        fraction < 0.5,
+        low_values + value_gap * fraction,
+        high_values - value_gap * (1.0 - fraction),
     )
     mean_value = sum(count * float(sample.sum()) for count, sample in counted) / int(
         count_up_to[-1]
@@ -240,8 +242,10 @@ def merged_answer(found: FleetScenarios, runs: Mapping[str, Served]) -> dict[str
     hour_count = int(np.ceil(traffic.horizon_s / hour_length_s - 1e-9))
     served_spans = _runs_of_spans(found.spans, runs)
     unit_rows = []
-    for k, unit in enumerate(layout.units):
-        runs_of_unit = [(span.begin_s, run) for _, span, run in served_spans if span.unit == k]
+    for unit_index, unit in enumerate(layout.units):
+        runs_of_unit = [
+            (span.begin_s, run) for _, span, run in served_spans if span.unit == unit_index
+        ]
         unit_runs, kind = [run for _, run in runs_of_unit], found.fleet.kinds[unit.kind]
         others_text = f" and {unit.count - 1} alike" if unit.count > 1 else ""
         unit_rows.append({

@@ -276,13 +276,13 @@ def spans_of(
     yet); starts_empty: no run begins in a steady state. Raises FleetError, SpecError."""
     layout = lay_out_fleet(fleet, named)
     builder, spans = _SpanBuilder(fleet, layout, facts, starts_empty or bool(fleet.lost)), []
-    for lost_s, k in sorted(
-        (gap[0], k) for k, unit in enumerate(layout.units) for gap in unit.lost
+    for lost_s, unit_index in sorted(
+        (gap[0], unit_index) for unit_index, unit in enumerate(layout.units) for gap in unit.lost
     ):
         begin_s = max(
-            [back_s for _, back_s in layout.units[k].lost if back_s < lost_s], default=0.0
+            [back_s for _, back_s in layout.units[unit_index].lost if back_s < lost_s], default=0.0
         )
-        span = builder.span(k, begin_s, lost_s)
+        span = builder.span(unit_index, begin_s, lost_s)
         if (unfinished := requests_left(span.scenario)) is None:
             return Spans(layout, [span])
         # They are spread over those that take the share of the lost one.
@@ -293,13 +293,13 @@ def spans_of(
         end_s = min(lost_s + fleet.resend_s, float(layout.edges[span_index + 1]))
         restarts_per_s = unfinished * added_per_s / (total_per_s * (end_s - lost_s))
         layout.bursts.append(Burst(lost_s, end_s, unfinished, restarts_per_s))
-    for k, unit in enumerate(layout.units):
+    for unit_index, unit in enumerate(layout.units):
         if unit.tenants == ():
             continue
         begins_s = [0.0, *(back_s for _, back_s in unit.lost)]
         ends_s = [*(lost_s for lost_s, _ in unit.lost), layout.traffic.horizon_s]
         for from_s, to_s in zip(begins_s, ends_s, strict=True):
-            spans += [builder.span(k, from_s, to_s)] if from_s < to_s else []
+            spans += [builder.span(unit_index, from_s, to_s)] if from_s < to_s else []
     all_spans = Spans(layout, spans)
     if (run_count := len(all_spans.scenario_by_digest)) > RUNS_MAX:
         raise FleetError(

@@ -164,8 +164,10 @@ def _disagreements(fleet: Fleet) -> list[str]:
         if row.to_s and row.to_s <= row.from_s:
             sentences.append(f"lost.{i}.to_s = {row.to_s:g} s must be after {row.from_s:g} s, or 0")
     for i, row in enumerate(fleet.lost):
-        losses = [r for r in fleet.lost[:i] if (r.kind, r.number) == (row.kind, row.number)]
-        if any(not loss.to_s or loss.to_s >= row.from_s for loss in losses):
+        earlier_losses = [
+            loss for loss in fleet.lost[:i] if (loss.kind, loss.number) == (row.kind, row.number)
+        ]
+        if any(not loss.to_s or loss.to_s >= row.from_s for loss in earlier_losses):
             sentences += [f"lost.{i}: {row.kind} {row.number} is lost already at {row.from_s:g} s"]
     return sentences
 

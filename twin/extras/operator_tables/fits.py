@@ -90,7 +90,8 @@ def _fit_part(table: Table, part: Part, held_share: float, seed: int) -> Fitted:
         def log_error(log_values: Floats, predict: Predict = predict) -> float:
             """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
             values = dict(zip(parameters, np.exp(log_values), strict=True))
-            excess = sum(max(0.0, value - 1.0) for k, value in values.items() if k not in UNBOUNDED)
+            shares = (value for name, value in values.items() if name not in UNBOUNDED)
+            excess = sum(max(0.0, share - 1.0) for share in shares)
             log_errors = np.log(predict(values)[~is_held] / measured_s[~is_held])
             return float(np.abs(log_errors).mean()) + excess
 

@@ -53,9 +53,13 @@ def sorted_by_regime(rows: Rows) -> list[dict[str, Any]]:
 
 def accepted_errors_text() -> str:
     """Largest accepted errors by group of rows, in words: '±12 % on CloudMatrix384, ...'."""
-    limits = [f"±{100 * bound:.0f} % on {group}" for group, bound in error_limits().worst.items()]
-    limits.append(f"±{100 * error_limits().exchange:.0f} % for dispatch and combine over EP degree")
-    return ", ".join(limits)
+    limit_texts = [
+        f"±{100 * bound:.0f} % on {group}" for group, bound in error_limits().worst.items()
+    ]
+    limit_texts.append(
+        f"±{100 * error_limits().exchange:.0f} % for dispatch and combine over EP degree"
+    )
+    return ", ".join(limit_texts)
 
 
 def unit_text(row: Mapping[str, Any]) -> str:

@@ -146,14 +146,14 @@ def draw_answer(answer: dict[str, Any]) -> None:
         "Over time", form.DRAWN, "fleet-drawn", format_func=lambda k: form.DRAWN[k][0]
     )
     plot(form.over_time_chart(answer, key, dark=is_dark()), "fleet-over-time")
-    run_links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
+    run_links = {f"Run{' after its return' if number else ''}": number for number in range(2)}
     st.dataframe(
         [
             {"Each of": row["name"], "Supernodes": row["supernodes"],  # a phone shows four columns
              **{key: form.cell_value(METRICS[key], row.get(key)) for key in COLUMNS},
              "Region": row["region"],
-             **{name: f"/run?run={row['runs'][k]}" if row["runs"][k:] else None
-                for name, k in run_links.items()}}
+             **{name: f"/run?run={row['runs'][number]}" if row["runs"][number:] else None
+                for name, number in run_links.items()}}
             for row in answer["rows"]
         ],
         hide_index=True, placeholder="–",

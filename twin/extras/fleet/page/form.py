@@ -128,8 +128,10 @@ def edit_form(fleet: Fleet) -> Fleet:
             st.markdown(f"**{field.label}**", help=field.help)
             table_columns, rows, options = tables.columns_of(field_of, path), values[path], {}
             if path == "kinds":
-                names = [entry.key for entry in presets()] + [row["scenario"] for row in rows]
-                options["scenario"] = list(dict.fromkeys(names))
+                scenario_names = [entry.key for entry in presets()] + [
+                    row["scenario"] for row in rows
+                ]
+                options["scenario"] = list(dict.fromkeys(scenario_names))
             edited_table = tables.edit_table(
                 table_columns, rows, options, f"fleet-{path}:{st.session_state[TIMES]}"
             )

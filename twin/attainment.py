@@ -192,17 +192,17 @@ class Attainment:
         # With those of other instances, before they are through.
         batch_prompts *= 1.0 + batches_per_s * self.port_s
         port_transfers = max(1.0, mean_of_fullest(batch_prompts, self.senders))
-        most_share = port_transfers / (port_transfers + 1.0)  # that transfers have of a port
+        port_share = port_transfers / (port_transfers + 1.0)  # that transfers have of a port
         prefills = self.pool.instances
-        busy_share = most_share * min(prefills * port_transfers * self.port_s / iteration_s, 1.0)
+        busy_share = port_share * min(prefills * port_transfers * self.port_s / iteration_s, 1.0)
         mean_ends = batches_seen / prefills
         mean_factor, count_chance, remaining_chance = 0.0, math.exp(-mean_ends), 1.0
         for end_count in range(MOST_ENDS):
-            mean_factor += count_chance / (1.0 - min(end_count * busy_share, most_share))
+            mean_factor += count_chance / (1.0 - min(end_count * busy_share, port_share))
             remaining_chance -= count_chance
             count_chance *= mean_ends / (end_count + 1)
         if remaining_chance > NO_CHANCE:  # so many ends are their mean
-            mean_factor += remaining_chance / (1.0 - min(mean_ends * busy_share, most_share))
+            mean_factor += remaining_chance / (1.0 - min(mean_ends * busy_share, port_share))
         return mean_factor
 
     def _batches_per_s(self, pool: Pool, rate: float) -> float:

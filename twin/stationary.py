@@ -183,7 +183,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     requests_per_rank = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
     slots = float(np.minimum(p.slots, requests_per_rank).sum())
     unevenness, passes = 1.0, Passes()
-    prompt_wait = mean_s = 0.0  # iterations from a prompt's arrival to its first token, mean
+    prompt_wait = 0.0  # iterations from a prompt's arrival to its first token, mean
 
     def time_s(inflow: float) -> float:
         """Seconds of an iteration in which `inflow` requests arrive, with uneven ranks."""
@@ -193,7 +193,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
 
     min_passes = LINE + 1 if p.colocated else FEWEST
     has_open_arrivals, alone_prices = p.colocated and math.isinf(arriving.clients), p.prices.copy()
-    inflow = 0.0
+    inflow = mean_s = 0.0  # mean arrivals in an iteration, and its mean seconds
     max_passes = max(min_passes + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for pass_number in range(max_passes):
         last_inflow = inflow
@@ -367,15 +367,15 @@ def _swing_by_load(
         for tokens, count in zip(lengths, counts, strict=True)
     ]
     mean_life = math.fsum(life * share for life, share in lives)
-    variance = relative_variance_in_progress(lives, requests, arriving.cv)
+    progress_variance = relative_variance_in_progress(lives, requests, arriving.cv)
     lasting_share, seen_ratio = variance_share_of_mean(lives, MEASURED * mean_life), 1.0
     if not p.colocated and requests > NONE_COMES:  # in passes they come by the iteration
         mean_ratio, variance_ratio = _requests_mean_and_variance(
             partial(_even_decode_s, p, context_tokens), requests, most_requests
         )
-        seen_ratio += (mean_ratio - 1.0) * min(variance * requests, 1.0)
+        seen_ratio += (mean_ratio - 1.0) * min(progress_variance * requests, 1.0)
         lasting_share = max(lasting_share + variance_ratio - 1.0, 0.0)
-    return relative_growth**2 * variance, lasting_share, seen_ratio
+    return relative_growth**2 * progress_variance, lasting_share, seen_ratio
 
 
 def _requests_mean_and_variance(
@@ -393,7 +393,7 @@ def _requests_mean_and_variance(
     last_count = max(int(min(requests + half_width, most_requests)), 2)
     load_per_s, knot = requests / time_s(requests), first_count
     knot_s = time_s(float(max(first_count, 1)))
-    weight, count_sum, square_sum, weight_sum = 1.0, 0.0, 0.0, 0.0
+    count_weight, count_sum, square_sum, weight_sum = 1.0, 0.0, 0.0, 0.0
     while knot <= last_count:
         next_knot = max(knot + 1, math.ceil(KNOTS_APART * knot))
         next_knot_s = time_s(float(next_knot))
@@ -402,11 +402,11 @@ def _requests_mean_and_variance(
                 next_knot - knot
             )
             if count + 1 > most_requests:  # more wait for a place, and are none the fewer soon
-                weight /= max(1.0 - load_per_s * interpolated_s / count, LEAST_IDLE)
-            weight_sum += weight
-            count_sum += weight * count
-            square_sum += weight * count * count
-            weight *= load_per_s * interpolated_s / (count + 1)
+                count_weight /= max(1.0 - load_per_s * interpolated_s / count, LEAST_IDLE)
+            weight_sum += count_weight
+            count_sum += count_weight * count
+            square_sum += count_weight * count * count
+            count_weight *= load_per_s * interpolated_s / (count + 1)
         knot, knot_s = next_knot, next_knot_s
     mean_requests = count_sum / weight_sum
     return mean_requests / requests, (square_sum / weight_sum - mean_requests**2) / requests

@@ -76,8 +76,8 @@ def read_costs(
             break_even_bytes_per_s = None
         read_s_per_token = fetch.seconds(1.0, latency_s, dram_link.bytes_per_s) - latency_s
         is_local = s.memory_pool.scope == "local"
-        place = "DRAM of its own nodes" if is_local else f"DRAM over {plane.upper()}"
-        reads.append(Read(place, latency_s, read_s_per_token, compute_s_per_token,
+        place_text = "DRAM of its own nodes" if is_local else f"DRAM over {plane.upper()}"
+        reads.append(Read(place_text, latency_s, read_s_per_token, compute_s_per_token,
                           dram_link.bytes_per_s, break_even_bytes_per_s, block_tokens))  # fmt: skip
         has_ssd = s.memory_pool.ssd_gb_per_node > 0.0
         ssd_load = storage_load(assembly.net, servers.dies) if has_ssd else None

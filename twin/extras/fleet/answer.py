@@ -268,11 +268,14 @@ def merged_answer(found: FleetScenarios, runs: Mapping[str, Served]) -> dict[str
     if found.no_loss is not None:
         no_loss_runs = _runs_of_spans(found.no_loss, runs)
         no_loss_summary = merged_figures([(count, run) for count, _, run in no_loss_runs], steady_s)
-    digests = sorted(f"{count} {span.begin_s!r} {run.digest}" for count, span, run in served_spans)
+    run_texts = sorted(
+        f"{count} {span.begin_s!r} {run.digest}" for count, span, run in served_spans
+    )
     return {
         "name": found.fleet.name, "supernodes": found.fleet.supernodes,
         "runs": len(found.scenarios()),
-        "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(), "hour_s": hour_length_s,
+        "digest": hashlib.sha256("\n".join(run_texts).encode()).hexdigest(),
+        "hour_s": hour_length_s,
         "began_again": sum(burst.requests for burst in layout.bursts),
         "summary": summary, "without_loss": no_loss_summary, "rows": unit_rows,
     }  # fmt: skip

@@ -259,8 +259,10 @@ def operator_facts(
 ) -> None:  # fmt: skip
     """Print a chip's operator efficiencies by a measured table, with errors of rows left out."""
     facts = load_facts()
-    measured, formats = load_chip(facts, chip), facts.names(f"chips.{chip}.flops")
-    peaks = Peaks({fmt: measured.peak(fmt) for fmt in formats}, measured.hbm_bytes_per_s, node)
+    measured_chip, formats = load_chip(facts, chip), facts.names(f"chips.{chip}.flops")
+    peaks = Peaks(
+        {fmt: measured_chip.peak(fmt) for fmt in formats}, measured_chip.hbm_bytes_per_s, node
+    )
     fits: list[Fitted] = []
     try:
         with err.status("fitting"):

@@ -203,11 +203,13 @@ def plan_report(plan: Plan, answer: Row) -> str:
         body += [tag("h2", "What each choice alone does to the first"), choice_bars]
     body += [tag("h2", "Every deployment"), *_deployment_list(answer)]
     varied_labels = ", ".join(CHOICES[key].label for key in plan.vary)
-    made_by = ", ".join(f"{key} {answer[key][:16]}" for key in ("engine", "facts") if key in answer)
+    versions_text = ", ".join(
+        f"{key} {answer[key][:16]}" for key in ("engine", "facts") if key in answer
+    )
     digests_line = tag(
         "p", f"What may vary: {varied_labels}. {plan.simulations} simulations of a search, seed "
         f"{plan.scenario.seed}. The question {plan_digest(plan)[:16]} gives the same bytes with "
-        f"the same engine and facts{f': {made_by}' if made_by else ''}.", cls="soft",
+        f"the same engine and facts{f': {versions_text}' if versions_text else ''}.", cls="soft",
     )  # fmt: skip
     body += [tag("h2", "The question"), scenario_section(plan.scenario), digests_line]
     return page(sentences[0], *body)

@@ -180,7 +180,7 @@ def stationary_state(priced: Priced, arriving: Arriving) -> Stationary:
     life = mean_iterations(arriving.outputs, p.draft_tokens, p.acceptance)
     context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
     mean_prompt = _mean_prompt(p)
-    requests_per_rank = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
+    requests_per_rank = float(math.floor(p.room_tokens / (context_tokens + p.page_tokens)))
     slots = float(np.minimum(p.slots, requests_per_rank).sum())
     unevenness, passes = 1.0, Passes()
     prompt_wait = 0.0  # iterations from a prompt's arrival to its first token, mean

@@ -61,12 +61,12 @@ class Balance:
         self.process = self.setup.process
         self.perfect = self.experts.placement == "perfect" or self.rule.policy == "oracle"
         self.groups: dict[Key, Group] = {}
-        self.keys: list[Key] = [self._group_key(number) for number in range(len(machine.roles))]
+        self.keys: list[Key] = [self._group_key(instance) for instance in range(len(machine.roles))]
         if self.perfect:
             return
-        for number, group_key in enumerate(self.keys):
+        for instance, group_key in enumerate(self.keys):
             if group_key not in self.groups:
-                self.groups[group_key] = self._new_group(number)
+                self.groups[group_key] = self._new_group(instance)
         self._record_loads("start", 0.0)
         self._plan_changes()
 
@@ -91,17 +91,18 @@ class Balance:
     def _new_group(self, k: int, load: np.ndarray | None = None) -> Group:
         """A group with the layout of instance k. load f8[layers, experts]: loads by which its
         experts are placed; None: by long-run popularity."""
-        role, places, slots_per_die = self._group_key(k)
-        node_count, groups = self.setup.expert_nodes(role, places), self.setup.routed.groups
+        role, place_count, slots_per_die = self._group_key(k)
+        node_count = self.setup.expert_nodes(role, place_count)
+        expert_groups = self.setup.routed.groups
         if load is None:
-            sizes = places, slots_per_die, node_count, groups
+            sizes = place_count, slots_per_die, node_count, expert_groups
             placed_slots = x.first_slots(self.experts, self.process, *sizes)
         else:
             placed_slots = x.place(
-                self.experts, load, places, slots_per_die, node_count, groups=groups
+                self.experts, load, place_count, slots_per_die, node_count, groups=expert_groups
             )
-        nearest = node_count if self.experts.placement == "topology" else 1
-        return Group(role, placed_slots, node_count, nearest)
+        nodes_to_prefer = node_count if self.experts.placement == "topology" else 1
+        return Group(role, placed_slots, node_count, nodes_to_prefer)
 
     def place_experts(self, k: int, t_s: float) -> None:
         """Give instance k, whose dies changed, the placement of its new group (instances of its
@@ -125,17 +126,18 @@ class Balance:
         lost_places = [place for place in sorted(expert_places) if place < slots.shape[1]]
         slots_after = slots.copy()
         slots_after[:, lost_places] = x.EMPTY
-        experts = self.process.base.shape[1]
-        copies, copies_after = x.copy_counts(slots, experts), x.copy_counts(slots_after, experts)
-        return int(((copies > 0) & (copies_after == 0)).sum())
+        expert_count = self.process.base.shape[1]
+        copies_before = x.copy_counts(slots, expert_count)
+        copies_after = x.copy_counts(slots_after, expert_count)
+        return int(((copies_before > 0) & (copies_after == 0)).sum())
 
     def topic_shares(self, t_s: float) -> np.ndarray:
         """Share of each topic in tokens that arrived in the window before t_s, f8[topics]."""
         if self.process.topics == 1:
             return np.ones(1)
         requests = self.setup.requests
-        window_ends_s = [t_s - self.rule.window_s, t_s]
-        arrived_rows = slice(*np.searchsorted(requests.arrival_s, window_ends_s))
+        window_bounds_s = [t_s - self.rule.window_s, t_s]
+        arrived_rows = slice(*np.searchsorted(requests.arrival_s, window_bounds_s))
         if arrived_rows.start == arrived_rows.stop:
             return x.mix_at(self.process, t_s)
         topic_tokens = np.zeros(self.process.topics)
@@ -153,11 +155,11 @@ class Balance:
         t_s."""
         if self.perfect:
             return
-        chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))
+        expert_chances = x.chances_at(self.process, t_s, self.topic_shares(t_s))
         costs = self.machine.world.costs
         for group in self._used_groups():
-            group.factor = self._hot_factors(group, chances)
-            die_load = x.die_load(chances, group.slots, group.nearest)
+            group.factor = self._hot_factors(group, expert_chances)
+            die_load = x.die_load(expert_chances, group.slots, group.nearest)
             group.set_load(die_load.mean(axis=0), t_s)
         for instance, group_key in zip(self.setup.instances, self.keys, strict=True):
             is_prefill = instance.role == "prefill"
@@ -180,14 +182,14 @@ class Balance:
             setup.tokens_per_request[group.role], self.process.correlation,
             *setup.routed.limits, group.nearest,
         )  # fmt: skip
-        points = np.arange(imbalance.tokens.size, dtype=np.float64)
+        indices = np.arange(imbalance.tokens.size, dtype=np.float64)
         factor_rows = []
         # One row for dies, one for nodes.
-        for is_of_nodes, table_row in enumerate(imbalance.factor.reshape(-1, points.size)):
+        for is_of_nodes, factors in enumerate(imbalance.factor.reshape(-1, indices.size)):
             slots = x.slots_by_node(group.slots, group.nodes) if is_of_nodes else group.slots
             point_factors = x.hot_factors(chances, slots, imbalance.tokens[::EVERY], *routing_args)
-            ratio_to_row = np.interp(points, points[::EVERY], point_factors / table_row[::EVERY])
-            factor_rows.append(np.maximum(table_row * ratio_to_row, 1.0))
+            ratio_to_row = np.interp(indices, indices[::EVERY], point_factors / factors[::EVERY])
+            factor_rows.append(np.maximum(factors * ratio_to_row, 1.0))
         return np.concatenate(factor_rows)
 
     def _log_shift(self, t_s: float) -> None:
@@ -216,11 +218,11 @@ class Balance:
     ) -> None:
         """Place the experts of some layers (numbers) anew by load f8[layers, experts] and send
         their weights; the placement serves once they have arrived. key: of the group."""
-        role, places, slots_per_die = key
+        role, place_count, slots_per_die = key
         new_slots = group.slots.copy()
         new_slots[layers] = x.place(
-            self.experts, load[layers], places, slots_per_die, group.nodes, group.slots[layers],
-            groups=self.setup.routed.groups,
+            self.experts, load[layers], place_count, slots_per_die, group.nodes,
+            group.slots[layers], groups=self.setup.routed.groups,
         )  # fmt: skip
         expert_bytes, layout = self.setup.expert_bytes(role), self.setup.costs.roles[role].layout
         incoming_bytes = x.received_experts(group.slots, new_slots).sum(axis=0) * expert_bytes
@@ -229,11 +231,11 @@ class Balance:
         if die_bytes <= 0.0:
             return
         is_background = self.rule.swap == "background"
-        is_up, column_at = self.machine.world.instance.up, self.machine.column
+        is_up, column_of = self.machine.world.instance.up, self.machine.column
         # One that failed or loads weights gets its experts with these.
         group_members = [k for k, group_key in enumerate(self.keys) if group_key == key]
-        coming = self.machine.coming
-        receivers = [k for k in group_members if is_up[column_at(k)] and k not in coming]
+        incoming_weights = self.machine.coming
+        receivers = [k for k in group_members if is_up[column_of(k)] and k not in incoming_weights]
         transfer_s = max(
             (self._send_weights(k, die_bytes, total_bytes, t_s, is_background) for k in receivers),
             default=0.0,
@@ -315,9 +317,10 @@ class Balance:
             *_, die_load = group.noted
             if moment == "start":
                 group.set_load(die_load.mean(axis=0), t_s)
-            layer, die = np.indices(die_load.shape).reshape(2, -1)
+            layer_of_row, die_of_row = np.indices(die_load.shape).reshape(2, -1)
             self.loads.append(self._measurement_columns(t_s, group) | {
-                "moment": moment, "layer": layer, "die": die, "load": die_load.reshape(-1),
+                "moment": moment, "layer": layer_of_row, "die": die_of_row,
+                "load": die_load.reshape(-1),
                 "replicas": x.replicas(group.slots, chances.shape[1]).reshape(-1),
             })  # fmt: skip
             if moment in ("start", "end"):

@@ -129,13 +129,13 @@ def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = 
     """An empty tier (DRAM or SSD) of the memory pools, of `blocks` KV blocks each (0 if no instance
     is in `prefill`), divided among namespaces; SSD is LRU unless blocks have a time to live."""
     pool = setup.scenario.memory_pool
-    row_count = max(setup.memory_pools, 1) * len(setup.quotas)
+    pool_row_count = max(setup.memory_pools, 1) * len(setup.quotas)
     if not pool.enabled or not prefill:
-        return empty_pool(row_count, 1, 0)
+        return empty_pool(pool_row_count, 1, 0)
     policy_name = "lru" if ssd and pool.policy != "ttl" else pool.policy
     capacities = np.tile([int(blocks * quota) for quota in setup.quotas], setup.memory_pools)
     block_count = max(setup.requests.blocks, 1)
-    return empty_pool(row_count, block_count, capacities, policy_name, float(pool.ttl_s))
+    return empty_pool(pool_row_count, block_count, capacities, policy_name, float(pool.ttl_s))
 
 
 def _costs_at_start(setup: Setup, sizes: dict[str, int]) -> c.Costs:
@@ -206,23 +206,23 @@ def heap_of_clients(setup: Setup, sizes: dict[str, int], settings: Settings) -> 
     """Heap of the times (s) at which clients send by themselves: staggered clients of a closed
     loop, and in a dynamic run all turns that wait for no answer. A sorted row is a valid heap."""
     client_heap, workload, requests = c.Loop(sizes), setup.scenario.workload, setup.requests
-    begin_s, turn_rows = np.zeros(0), np.zeros(0, np.int64)
+    due_times_s, turn_rows = np.zeros(0), np.zeros(0, np.int64)
     if settings.closed_loop:
-        begin_s = first_turn_times_s(workload.concurrency, workload.ramp_s)
+        due_times_s = first_turn_times_s(workload.concurrency, workload.ramp_s)
         if (residents := setup.residents) is not None:  # the others come as those before them end
-            later_count = workload.concurrency - len(residents)
-            begin_s = np.arange(later_count) / residents.rate_req_per_s
-        elif settings.dynamic and not begin_s.size:
-            begin_s = np.zeros(min(workload.concurrency, requests.arrival_s.size))
-        turn_rows = np.full(begin_s.size, w.NONE)
+            later_clients = workload.concurrency - len(residents)
+            due_times_s = np.arange(later_clients) / residents.rate_req_per_s
+        elif settings.dynamic and not due_times_s.size:
+            due_times_s = np.zeros(min(workload.concurrency, requests.arrival_s.size))
+        turn_rows = np.full(due_times_s.size, w.NONE)
     elif settings.dynamic:
         turn_rows = np.arange(setup.at_start, requests.arrival_s.size)
         if requests.waits_for is not None:
             turn_rows = turn_rows[requests.waits_for[turn_rows] < 0]
-        begin_s, turn_rows = requests.arrival_s[turn_rows], turn_rows * ATTEMPTS
-    client_heap.due_s[: begin_s.size] = begin_s
-    client_heap.turn[: begin_s.size] = turn_rows
-    client_heap.size[0] = begin_s.size
+        due_times_s, turn_rows = requests.arrival_s[turn_rows], turn_rows * ATTEMPTS
+    client_heap.due_s[: due_times_s.size] = due_times_s
+    client_heap.turn[: due_times_s.size] = turn_rows
+    client_heap.size[0] = due_times_s.size
     return client_heap
 
 
@@ -253,17 +253,18 @@ def _place_residents(world: c.World, inside: Residents | None) -> None:
     """Write the requests in progress at time zero, if any, into the state: they wait to decode."""
     if inside is None:
         return
-    request, decode, rows = world.request, world.decode, slice(len(inside))
+    request, decode, first_rows = world.request, world.decode, slice(len(inside))
     if world.settings.dynamic:
-        request.arrival_s[rows] = 0.0
-        request.input_tokens[rows] = inside.input_tokens
-        request.output_tokens[rows] = inside.output_tokens
-        request.session[rows], request.turn[rows] = world.turn.session[rows], np.arange(len(inside))
-        world.turn.asked_s[rows] = 0.0
-    request.front_end_s[rows] = request.routed_s[rows] = 0.0
-    request.prefill_start_s[rows] = request.prefill_end_s[rows] = 0.0
-    request.transfer_end_s[rows] = request.ready_s[rows] = inside.ready_s
-    request.rank[rows], request.status[rows] = inside.rank, w.DECODING
+        request.arrival_s[first_rows] = 0.0
+        request.input_tokens[first_rows] = inside.input_tokens
+        request.output_tokens[first_rows] = inside.output_tokens
+        request.session[first_rows] = world.turn.session[first_rows]
+        request.turn[first_rows] = np.arange(len(inside))
+        world.turn.asked_s[first_rows] = 0.0
+    request.front_end_s[first_rows] = request.routed_s[first_rows] = 0.0
+    request.prefill_start_s[first_rows] = request.prefill_end_s[first_rows] = 0.0
+    request.transfer_end_s[first_rows] = request.ready_s[first_rows] = inside.ready_s
+    request.rank[first_rows], request.status[first_rows] = inside.rank, w.DECODING
     instance_of_row = inside.rank // world.settings.decode_ranks
     np.add.at(decode.taken, instance_of_row, 1)
     np.add.at(decode.taken_slots, inside.rank, 1)
@@ -275,8 +276,10 @@ def _place_residents(world: c.World, inside: Residents | None) -> None:
             request.following[rows_of_instance[:-1]] = rows_of_instance[1:]
     if world.settings.gated:
         has_tenants = world.settings.tenants > 1
-        tenant_of_row = world.gate.tenant[rows] if has_tenants else np.zeros(len(inside), np.int64)
-        request.held[rows] = BEGUN
+        tenant_of_row = (
+            world.gate.tenant[first_rows] if has_tenants else np.zeros(len(inside), np.int64)
+        )
+        request.held[first_rows] = BEGUN
         np.add.at(world.gate.inside, tenant_of_row, 1)
         world.gate.inside[-1] += len(inside)
     for counter_code in (

@@ -47,14 +47,14 @@ def expected_blocks(world: World, p: int, i: int) -> float:
 def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
     """Number (in instance p) of the prefix cache with the least load minus the tokens of request i
     that it holds. load f8[cells]: tokens, infinite without room. NONE if none has room."""
-    best_cell, least_tokens = w.NONE, np.inf
+    best_cell, least_net_tokens = w.NONE, np.inf
     first_cell, block_tokens = first_kv_cell(world, p), world.settings.block_tokens
     for cell in range(world.settings.kv_cells):
         if load[cell] < np.inf:
             cell_blocks = blocks_in_cell(world, first_cell + cell, i)
             net_tokens = load[cell] - float(block_tokens * cell_blocks)
-            if net_tokens < least_tokens:
-                best_cell, least_tokens = cell, net_tokens
+            if net_tokens < least_net_tokens:
+                best_cell, least_net_tokens = cell, net_tokens
     return best_cell
 
 

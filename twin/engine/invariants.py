@@ -78,9 +78,9 @@ def little_law(world: World) -> Check:
     return_times_s = world.loop.due_s[: world.loop.size[0]]
     begin_s = np.concatenate((request.arrival_s[:arrived_count], return_times_s))
     end_s = np.concatenate((end_times(world, arrived_count), np.full(return_times_s.size, np.nan)))
-    samples_of_rows = samples_of_stays(begin_s, end_s, sample_times_s)
-    exhausted = int(counters[w.EXHAUSTED])
-    fewest_samples, most_samples = (samples + exhausted for samples in samples_of_rows)
+    sample_bounds = samples_of_stays(begin_s, end_s, sample_times_s)
+    exhausted_count = int(counters[w.EXHAUSTED])
+    fewest_samples, most_samples = (samples + exhausted_count for samples in sample_bounds)
     law_text = "requests counted inside at step ends = step ends within their stays"
     detail = f"{counted_samples:,} counted, {fewest_samples:,} to {most_samples:,} in the stamps"
     return Check("I2", law_text, fewest_samples <= counted_samples <= most_samples, detail)
@@ -127,28 +127,30 @@ def kv_space_fits(setup: Setup, world: World) -> Check:
     decode, request = world.decode, world.request
     is_filled_slot = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
     rank_of_row, slot_of_row = np.nonzero(is_filled_slot)
-    rows = decode.slot_table[is_filled_slot]
+    request_rows = decode.slot_table[is_filled_slot]
     instance_of_request = rank_of_row // world.settings.decode_ranks
-    tokens_left = request.output_tokens[rows] - request.emitted[rows]
+    tokens_left = request.output_tokens[request_rows] - request.emitted[request_rows]
     # The running iteration has begun but its tokens are not out.
     is_running = world.instance.running[world.settings.prefills + instance_of_request]
-    passes_done = decode.iteration[instance_of_request] - request.joined[rows] - is_running
+    passes_done = decode.iteration[instance_of_request] - request.joined[request_rows] - is_running
     kv_of_request = (
-        request.input_tokens[rows]
-        + request.emitted[rows]
-        + passes_done * (tokens_left / (request.due[rows] - request.joined[rows]))
+        request.input_tokens[request_rows]
+        + request.emitted[request_rows]
+        + passes_done * (tokens_left / (request.due[request_rows] - request.joined[request_rows]))
     )
     kv_of_rank = np.bincount(rank_of_row, kv_of_request, decode.requests.size)
     largest_gap = float((np.abs(kv_of_rank - decode.context) / np.maximum(kv_of_rank, 1.0)).max())
     most_slots = slots_of_decode_ranks(setup, setup.of_role("decode"))
-    is_placed = (request.rank[rows] == rank_of_row) & (request.slot[rows] == slot_of_row)
+    is_placed = (request.rank[request_rows] == rank_of_row) & (
+        request.slot[request_rows] == slot_of_row
+    )
     slots_agree = is_placed.all() and bool((decode.requests <= decode.taken_slots).all())
     slots_agree = slots_agree and bool((decode.taken_slots <= most_slots).all())
     rank_count = decode.requests.size
-    kv_space = decode.kv_tokens[np.arange(rank_count) // world.settings.decode_ranks]
+    kv_space_tokens = decode.kv_tokens[np.arange(rank_count) // world.settings.decode_ranks]
     shared_kv_tokens = np.array([shared_tokens(world, cell) for cell in range(rank_count)])
     used_tokens = kv_of_rank + decode.requests * (0.5 * world.settings.page_tokens)
-    fullest = float(((used_tokens - shared_kv_tokens) / kv_space).max())
+    fullest = float(((used_tokens - shared_kv_tokens) / kv_space_tokens).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
         bool(slots_agree and largest_gap <= 1e-6 and fullest <= 1 + ROUNDING),
@@ -164,9 +166,9 @@ def pool_consistent(world: World) -> Check:
         for row in range(tier.used.size):
             resident_blocks = int((tier.newer[row] != ABSENT).sum())
             all_fit = all_fit and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
-    used_blocks, capacity = int(pool.used.sum()), int(pool.capacity.sum())
+    used_blocks, capacity_blocks = int(pool.used.sum()), int(pool.capacity.sum())
     law_text = "memory pool: resident blocks = counted blocks <= capacity"
-    return Check("I5b", law_text, bool(all_fit), f"{used_blocks:,} of {capacity:,} blocks")
+    return Check("I5b", law_text, bool(all_fit), f"{used_blocks:,} of {capacity_blocks:,} blocks")
 
 
 def prefix_cache_fits(world: World) -> Check | None:
@@ -237,24 +239,24 @@ def stamps_in_order(requests: pl.DataFrame) -> Check:
 
 def work_conserving(world: World) -> Check:
     """I8: no instance is idle at the end while a request it could take waits."""
-    idle_count = 0
+    idle_instances = 0
     request, prefill, decode, instance = world.request, world.prefill, world.decode, world.instance
     horizon_s = world.settings.horizon_s
     for row in range(prefill.queue.shape[0]):
         first_request, column = prefill.queue[row, w.HEAD], world.settings.prompt_row + row
         is_busy = prefill.reading[row] or instance.running[column]
-        start_s = max(request.ready_s[first_request], instance.ends_s[column])
-        is_waiting = first_request != w.NONE and start_s <= horizon_s
-        idle_count += int(instance.up[column] and is_waiting and not is_busy)
+        earliest_start_s = max(request.ready_s[first_request], instance.ends_s[column])
+        is_waiting = first_request != w.NONE and earliest_start_s <= horizon_s
+        idle_instances += int(instance.up[column] and is_waiting and not is_busy)
     for row in range(decode.wait.shape[0]):
         first_request, column = decode.wait[row, w.HEAD], world.settings.prefills + row
         is_due = first_request != w.NONE and request.ready_s[first_request] <= horizon_s
         is_waiting = is_due or decode.in_batch[row] > 0
         may_start = instance.up[column] and instance.ends_s[column] <= horizon_s
         is_busy = instance.running[column] or (world.settings.colocated and prefill.reading[row])
-        idle_count += int(may_start and is_waiting and not is_busy)
-    detail = f"{idle_count} idle with work"
-    return Check("I8", "no instance idle while work waits", idle_count == 0, detail)
+        idle_instances += int(may_start and is_waiting and not is_busy)
+    detail = f"{idle_instances} idle with work"
+    return Check("I8", "no instance idle while work waits", idle_instances == 0, detail)
 
 
 def tokens_conserved(world: World) -> Check:
@@ -266,8 +268,8 @@ def tokens_conserved(world: World) -> Check:
     decode = world.decode
     is_filled_slot = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
     running_rows = decode.slot_table[is_filled_slot]
-    decode_of_request = request.rank[running_rows] // settings.decode_ranks
-    passes_done = decode.iteration[decode_of_request] - request.joined[running_rows]
+    instance_of_request = request.rank[running_rows] // settings.decode_ranks
+    passes_done = decode.iteration[instance_of_request] - request.joined[running_rows]
     tokens_left = request.output_tokens[running_rows] - request.emitted[running_rows]
     passes_due = np.maximum(request.due[running_rows] - request.joined[running_rows], 1)
     in_progress_tokens = float((tokens_left * passes_done / passes_due).sum())
@@ -290,14 +292,14 @@ def npus_not_shared(setup: Setup, life: Life) -> Check:
     for instance_number, spans in life.held_intervals().items():
         for die in life.dies[instance_number]:
             spans_of_die.setdefault(die, []).extend(spans)
-    shared_count = 0
+    overlap_count = 0
     for spans in spans_of_die.values():
         spans.sort()
-        shared_count += sum(begin_s < end_s for (_, end_s), (begin_s, _) in pairwise(spans))
+        overlap_count += sum(begin_s < end_s for (_, end_s), (begin_s, _) in pairwise(spans))
     npu_count = setup.fabric.npus_of(spans_of_die)
     npus_allowed = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
-    ok = shared_count == 0 and npu_count <= npus_allowed
-    detail = f"{shared_count} shared; {npu_count} of {numbered(npus_allowed, 'NPU')} were used"
+    ok = overlap_count == 0 and npu_count <= npus_allowed
+    detail = f"{overlap_count} shared; {npu_count} of {numbered(npus_allowed, 'NPU')} were used"
     return Check("I12", "an NPU belongs to one instance at a time", ok, detail)
 
 

@@ -146,8 +146,8 @@ def sample_stages(world: World, t1: float, used_share: float) -> None:
     due_clients = heap_count(world.loop.due_s, world.loop.size[0], t1)
     front_end_count = counts[w.ARRIVED] - counts[w.FRONTED] - counts[w.LEFT_EARLY] + due_clients
     window_row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last_row)
-    for copy in range(2 if t1 > settings.warmup_s else 1):
-        row = last_row if copy == 1 else window_row
+    for is_steady in range(2 if t1 > settings.warmup_s else 1):
+        row = last_row if is_steady == 1 else window_row
         windows[row, w.SAMPLES] += 1.0
         windows[row, w.IN_FRONT_END] += front_end_count
         windows[row, w.IN_ROUTER] += counts[w.FRONTED] + returned_count - left_router_count
@@ -168,13 +168,13 @@ def sample_instances(world: World, t1: float) -> None:
     row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, sums.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
     prefills, hot_factors = settings.prefills, costs.prefill_hot_factor
-    last_point = costs.prefill_hot_tokens.shape[0] - 1
+    last_table_point = costs.prefill_hot_tokens.shape[0] - 1
     for prefill_row in range(prefills):
         first_field = prefill_row * w.AT_FIELDS
         sums[row, first_field + w.AT_QUEUE] += list_length(prefill.queue, prefill_row, following)
         sums[row, first_field + w.AT_RUNNING] += list_length(prefill.batch, prefill_row, following)
         sums[row, first_field + w.AT_CROWDED] += exchange_slowdown(world, prefill_row)
-        sums[row, first_field + w.AT_HOT] += hot_factors[prefill_row, last_point]
+        sums[row, first_field + w.AT_HOT] += hot_factors[prefill_row, last_table_point]
         sums[row, first_field + w.AT_SAMPLES] += 1.0
     for decode_row in range(decode.taken.size):
         first_field = (prefills + decode_row) * w.AT_FIELDS
@@ -191,8 +191,8 @@ def sample_instances(world: World, t1: float) -> None:
 def pool_used_share(world: World) -> float:
     """Used share of the memory pool's DRAM, 0 to 1."""
     pool = world.pool
-    used_blocks, all_blocks = 0, 0
+    used_blocks, capacity_blocks = 0, 0
     for pool_row in range(pool.used.size):
         used_blocks += pool.used[pool_row]
-        all_blocks += pool.capacity[pool_row]
-    return used_blocks / max(all_blocks, 1)
+        capacity_blocks += pool.capacity[pool_row]
+    return used_blocks / max(capacity_blocks, 1)

@@ -90,20 +90,20 @@ def _count_by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.n
 
 def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
     """The tables of one run, made from the tables of all its models."""
-    offsets = first_numbers(s)
+    number_offsets = first_numbers(s)
     tables = {
-        name: _stack_tables(results, name, offsets)
+        name: _stack_tables(results, name, number_offsets)
         for name in OF_INSTANCES
         if any(name in result.tables for result in results)
     }
-    tables["requests"] = _merge_requests(results, offsets)
-    events = pl.concat(map(_renumber_events, results, offsets)).unique(maintain_order=True)
+    tables["requests"] = _merge_requests(results, number_offsets)
+    events = pl.concat(map(_renumber_events, results, number_offsets)).unique(maintain_order=True)
     tables["events"] = events.sort("t_s", maintain_order=True)
     tables["windows"] = merge_windows(results)
     tables["operators"] = _merge_operators([result.tables["operators"] for result in results])
     tables["links"] = _sum_links([result.tables["links"] for result in results], tables["traffic"])
-    if with_servers := [result for result in results if "servers" in result.tables]:
-        server_tables = [result.tables["servers"] for result in with_servers]
+    if results_with_servers := [result for result in results if "servers" in result.tables]:
+        server_tables = [result.tables["servers"] for result in results_with_servers]
         group_keys = ["t_s", "window_s", "node"]
         tables["servers"] = pl.concat(server_tables).group_by(group_keys, maintain_order=True).sum()
     return tables
@@ -123,8 +123,8 @@ def _stack_tables(results: Sequence[ModelResult], name: str, offsets: Offsets) -
             continue
         table = result.tables[name]
         if "instance" in table.columns:
-            role, dtype = pl.col("role"), pl.Int32
-            first_number = role.replace_strict(first_by_role, default=0, return_dtype=dtype)
+            role_column, dtype = pl.col("role"), pl.Int32
+            first_number = role_column.replace_strict(first_by_role, default=0, return_dtype=dtype)
             table = table.with_columns((pl.col("instance") + first_number).alias("instance"))
         tables.append(table.with_columns(_model_column(result, results)))
     return pl.concat(tables, how="diagonal")
@@ -170,7 +170,7 @@ def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
     for name in dict.fromkeys(name for table in tables for name in table.columns):
         if name in AXIS:
             continue
-        values = [
+        model_values = [
             result.tables["windows"][name].fill_null(0).to_numpy()
             if name in result.tables["windows"].columns
             else np.full(window_count, result.unrecorded_value(name))
@@ -179,13 +179,15 @@ def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
         weight_name = MEANS.get(name) or ("iterations" if name.startswith("decode_") and
                                  name.endswith("_s") else "")  # fmt: skip
         if not weight_name:
-            columns[name] = pl.Series(values=sum(values[1:], values[0]))
+            columns[name] = pl.Series(values=sum(model_values[1:], model_values[0]))
             continue
         model_weights = [model_weight[weight_name] for model_weight in weights_of_models]
         weight_sum = sum(model_weights[1:], model_weights[0])
-        weighted = [value * weight for value, weight in zip(values, model_weights, strict=True)]
-        sums = sum(weighted, np.zeros(window_count))
-        columns[name] = pl.Series(values=ratio(sums, weight_sum), nan_to_null=True)
+        weighted = [
+            value * weight for value, weight in zip(model_values, model_weights, strict=True)
+        ]
+        weighted_sums = sum(weighted, np.zeros(window_count))
+        columns[name] = pl.Series(values=ratio(weighted_sums, weight_sum), nan_to_null=True)
     if any(table["power_w"].null_count() for table in tables):
         columns["power_w"] = tables[0]["power_w"].clear(window_count)
     return pl.DataFrame(columns)
@@ -210,7 +212,7 @@ def _sum_links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.Data
     """Traffic of every node, bytes summed over models. Peak utilisation is the mean, multiplied by
     the ratio of peak to mean of all traffic on the plane."""
     first_table, *other_tables = tables  # rows are the machine's: of each model the same ones
-    all_models = first_table.with_columns(
+    summed_links = first_table.with_columns(
         sum((table[name] for table in other_tables), first_table[name]).alias(name)
         for name in ("bytes", "utilisation_mean")
     )
@@ -221,7 +223,7 @@ def _sum_links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.Data
     peak_ratios = {plane: share * (round(last_window) + 1) for plane, share in peak_share.rows()}
     peak_ratio = pl.col("plane").replace_strict(peak_ratios, default=0.0, return_dtype=pl.Float64)
     peak_use = pl.min_horizontal(mean_use * peak_ratio, pl.max_horizontal(mean_use, pl.lit(1.0)))
-    return all_models.with_columns(peak_use.alias("utilisation_peak"))
+    return summed_links.with_columns(peak_use.alias("utilisation_peak"))
 
 
 def models_table(results: Sequence[ModelResult]) -> pl.DataFrame:

@@ -46,21 +46,21 @@ def recorded_traffic(world: World) -> np.ndarray:
 
 def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     """Bytes by window, plane, class of traffic and instance; rows without bytes are left out."""
-    byte_cells = recorded_traffic(world)[:-1]
-    width_s = world.settings.horizon_s / len(byte_cells)
-    pieces = []
+    traffic_bytes = recorded_traffic(world)[:-1]
+    width_s = world.settings.horizon_s / len(traffic_bytes)
+    table_pieces = []
     for column, instance in indexed_instances(setup, world.settings.prefills):
         for class_index, class_name in enumerate(w.TRAFFIC):
             for plane_code, plane_name in enumerate(w.PLANES):
-                moved_bytes = byte_cells[:, class_index, plane_code, column]
+                moved_bytes = traffic_bytes[:, class_index, plane_code, column]
                 window_rows = np.flatnonzero(moved_bytes > 0.0)
                 if window_rows.size:
-                    pieces.append(
+                    table_pieces.append(
                         {"t_s": window_rows * width_s, "window_s": width_s, "plane": plane_name,
                          "traffic": class_name, "role": instance.role, "instance": instance.index,
                          "bytes": moved_bytes[window_rows]}
                     )  # fmt: skip
-    return stack_pieces(TRAFFIC, pieces)
+    return stack_pieces(TRAFFIC, table_pieces)
 
 
 def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> list[Piece]:
@@ -118,9 +118,9 @@ def _place_columns(net: Network) -> list[pl.Series]:
 
 def _place_codes(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """By row of `_place_columns`: index in WAYS, node, sub-plane (0: none), i8 each."""
-    plane, node, sub_plane, direction = (column.to_list() for column in _place_columns(net))
-    way_codes = [WAYS.index(way) for way in zip(plane, direction, strict=True)]
-    return np.array(way_codes), np.array(node), np.array([number or 0 for number in sub_plane])
+    planes, nodes, sub_planes, directions = (column.to_list() for column in _place_columns(net))
+    way_codes = [WAYS.index(way) for way in zip(planes, directions, strict=True)]
+    return np.array(way_codes), np.array(nodes), np.array([number or 0 for number in sub_planes])
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
@@ -209,30 +209,30 @@ def links_table(setup: Setup, world: World, share_pieces: Sequence[Piece]) -> pl
     """Traffic of each node by plane, direction and UB sub-plane: bytes, utilisation; in a fixed
     order. share_pieces: pieces of `shares_of_classes`."""
     horizon_s, net = setup.scenario.horizon_s, setup.fabric
-    capacities = net.once("limits of nodes", lambda: _node_bytes_per_s(net))
+    node_bytes_per_s = net.once("limits of nodes", lambda: _node_bytes_per_s(net))
     bytes_by_way = _placed_bytes(setup, world, share_pieces)
     window_bytes = recorded_traffic(world)[:-1].sum(axis=(1, 3))
-    pieces = []
+    table_pieces = []
     for plane_code, plane in enumerate(w.PLANES):
         mean_bytes = float(window_bytes[:, plane_code].mean())
         peak_bytes = float(window_bytes[:, plane_code].max())
         peak_ratio = peak_bytes / mean_bytes if mean_bytes > 0.0 else 0.0
         for direction in ("out", "in"):
-            for sub_plane, bytes_per_s in enumerate(capacities[plane].T):
+            for sub_plane, bytes_per_s in enumerate(node_bytes_per_s[plane].T):
                 node_bytes = bytes_by_way[plane, direction][:, sub_plane]
-                most_bytes = bytes_per_s * horizon_s
-                is_linked, no_use = most_bytes > 0.0, np.zeros_like(node_bytes)
-                mean_use = np.divide(node_bytes, most_bytes, out=no_use, where=is_linked)
+                capacity_bytes = bytes_per_s * horizon_s
+                is_linked, no_use = capacity_bytes > 0.0, np.zeros_like(node_bytes)
+                mean_use = np.divide(node_bytes, capacity_bytes, out=no_use, where=is_linked)
                 # A batch that lasts for several windows is recorded in one: no link carries more
                 # than its capacity, so no window is fuller than full.
                 peak_use = np.minimum(mean_use * peak_ratio, np.maximum(mean_use, 1.0))
-                pieces.append(
+                table_pieces.append(
                     {"plane": plane, "node": np.arange(bytes_per_s.size), "direction": direction,
                      "sub_plane": sub_plane if plane == "ub" else None, "bytes": node_bytes,
                      "capacity_bytes_per_s": bytes_per_s, "utilisation_mean": mean_use,
                      "utilisation_peak": peak_use}
                 )  # fmt: skip
-    return stack_pieces(LINKS, pieces)
+    return stack_pieces(LINKS, table_pieces)
 
 
 def _node_bytes_per_s(net: Network) -> dict[str, np.ndarray]:
@@ -256,40 +256,42 @@ def _placed_bytes(
 ) -> dict[tuple[str, str], np.ndarray]:
     """Bytes of the run at each node by (plane, direction), f8[nodes, sub-planes or 1]. where: the
     pieces of `shares_of_classes`, by which the recorded bytes are divided among nodes."""
-    net, byte_cells = setup.fabric, recorded_traffic(world)[:-1]
+    net, traffic_bytes = setup.fabric, recorded_traffic(world)[:-1]
     instances = indexed_instances(setup, world.settings.prefills)
-    column_of = {(instance.role, instance.index): column for column, instance in instances}
-    window_count = len(byte_cells)
+    column_of_instance = {(instance.role, instance.index): column for column, instance in instances}
+    window_count = len(traffic_bytes)
     window_middle_s = (np.arange(window_count) + 0.5) * setup.scenario.horizon_s / window_count
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     piece_of_row, places = _pieces_and_places(setup, where)
-    way_of_row, node, sub_plane = (codes_of_place[places] for codes_of_place in _place_codes(net))
-    row_share = np.concatenate([piece["share"] for piece in where]) if where else np.zeros(0)
+    way_of_row, nodes, sub_planes = (
+        values_of_place[places] for values_of_place in _place_codes(net)
+    )
+    share_of_row = np.concatenate([piece["share"] for piece in where]) if where else np.zeros(0)
     class_of_row = piece_of_row * len(WAYS) + way_of_row
-    share_sums = np.bincount(class_of_row, row_share)
-    share_bytes, codes_of_class = np.zeros(share_sums.size), dict[tuple[Any, ...], list[int]]()
+    share_sums = np.bincount(class_of_row, share_of_row)
+    bytes_of_class, codes_of_class = np.zeros(share_sums.size), dict[tuple[Any, ...], list[int]]()
     for class_code in np.unique(class_of_row).tolist():
         plane, direction = WAYS[class_code % len(WAYS)]
         piece = where[class_code // len(WAYS)]
         class_key = plane, piece["traffic"], piece["role"], piece["instance"], direction
-        is_within = (window_middle_s >= piece["t_s"]) & (window_middle_s < piece["end_s"])
-        bytes_by_window = _recorded_bytes(byte_cells, column_of, class_key)
-        share_bytes[class_code] = bytes_by_window[is_within].sum() / share_sums[class_code]
+        is_in_epoch = (window_middle_s >= piece["t_s"]) & (window_middle_s < piece["end_s"])
+        bytes_by_window = _recorded_bytes(traffic_bytes, column_of_instance, class_key)
+        bytes_of_class[class_code] = bytes_by_window[is_in_epoch].sum() / share_sums[class_code]
         codes_of_class.setdefault(class_key, []).append(class_code)
     # What was recorded in a window whose middle found the class without a way had one at its ends.
     for class_key, class_codes in codes_of_class.items():
-        placed_bytes = float((share_bytes[class_codes] * share_sums[class_codes]).sum())
-        booked_bytes = float(_recorded_bytes(byte_cells, column_of, class_key).sum())
-        if booked_bytes > placed_bytes == 0.0:  # in spans that hold no window's middle
-            share_bytes[class_codes] = booked_bytes / share_sums[class_codes].sum()
-        elif booked_bytes > placed_bytes * (1.0 + 1e-12):
-            share_bytes[class_codes] *= booked_bytes / placed_bytes
-    row_bytes = share_bytes[class_of_row] * row_share
+        placed_bytes = float((bytes_of_class[class_codes] * share_sums[class_codes]).sum())
+        recorded_bytes = float(_recorded_bytes(traffic_bytes, column_of_instance, class_key).sum())
+        if recorded_bytes > placed_bytes == 0.0:  # in spans that hold no window's middle
+            bytes_of_class[class_codes] = recorded_bytes / share_sums[class_codes].sum()
+        elif recorded_bytes > placed_bytes * (1.0 + 1e-12):
+            bytes_of_class[class_codes] *= recorded_bytes / placed_bytes
+    row_bytes = bytes_of_class[class_of_row] * share_of_row
     bytes_by_way = {}
     for way_index, (plane, direction) in enumerate(WAYS):
         way_rows = np.flatnonzero(way_of_row == way_index)
         node_bytes = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
-        np.add.at(node_bytes, (node[way_rows], sub_plane[way_rows]), row_bytes[way_rows])
+        np.add.at(node_bytes, (nodes[way_rows], sub_planes[way_rows]), row_bytes[way_rows])
         bytes_by_way[plane, direction] = node_bytes
     return bytes_by_way
 
@@ -316,11 +318,11 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     epoch_starts_s = [epoch.t_s for epoch in epochs]
     epoch_row = np.searchsorted(epoch_starts_s, begin_s + width_s) - 1  # at a window's end
     die_counts = np.array([[len(seat.dies) for seat in epoch.seats] for epoch in epochs], np.int32)
-    pieces = []
+    table_pieces = []
     for k, (column, instance) in enumerate(indexed_instances(setup, world.settings.prefills)):
-        samples = window_sums[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
-        sample_count = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
-        is_sampled = samples[:, w.AT_SAMPLES] > 0
+        instance_sums = window_sums[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
+        sample_count = np.maximum(instance_sums[:, w.AT_SAMPLES], 1.0)
+        is_sampled = instance_sums[:, w.AT_SAMPLES] > 0
         down_s = np.zeros(window_count)
         for event in log:
             is_of_instance = (event.role, event.instance) == (instance.role, instance.index)
@@ -328,22 +330,22 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 assert event.end_s is not None  # infinite while it lasts
                 out_s = np.minimum(event.end_s, begin_s + width_s) - np.maximum(event.t_s, begin_s)
                 down_s += np.maximum(out_s, 0.0)
-        queue = samples[:, w.AT_QUEUE] / sample_count
-        running = samples[:, w.AT_RUNNING] / sample_count
+        queue = instance_sums[:, w.AT_QUEUE] / sample_count
+        running = instance_sums[:, w.AT_RUNNING] / sample_count
         if instance.role == "colocated":  # what waits for it waits in its prompt queue
             queue = queue + window_sums[:, instance.index * w.AT_FIELDS + w.AT_QUEUE] / sample_count
-        passes = samples[:, w.AT_ITERATIONS]
+        passes = instance_sums[:, w.AT_ITERATIONS]
         iteration_s = np.full(window_count, np.nan)
-        np.divide(samples[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)
-        pieces.append({
+        np.divide(instance_sums[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)
+        table_pieces.append({
             "t_s": begin_s, "window_s": width_s, "role": instance.role, "instance": instance.index,
             "queue": queue, "running": running, "iteration_s": iteration_s,
-            "busy": np.clip(samples[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
-            "hot_factor": np.where(is_sampled, samples[:, w.AT_HOT] / sample_count, np.nan),
-            "contention": np.where(is_sampled, samples[:, w.AT_CROWDED] / sample_count, 1.0),
+            "busy": np.clip(instance_sums[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
+            "hot_factor": np.where(is_sampled, instance_sums[:, w.AT_HOT] / sample_count, np.nan),
+            "contention": np.where(is_sampled, instance_sums[:, w.AT_CROWDED] / sample_count, 1.0),
             "up": np.clip(1.0 - down_s / width_s, 0.0, 1.0), "dies": die_counts[epoch_row, k],
         })  # fmt: skip
-    return stack_pieces(INSTANCES, pieces, gaps=True)
+    return stack_pieces(INSTANCES, table_pieces, gaps=True)
 
 
 def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
@@ -353,7 +355,7 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
         return {}
     window_count, pool_count = record.windows.shape[0] - 1, setup.memory_pools
     width_s = settings.horizon_s / window_count
-    pieces = []
+    table_pieces = []
     for pool_number in range(pool_count):
         nodes = np.array(machine.setup.pool_nodes(pool_number), np.int32)
         read_blocks, delay_s = (
@@ -366,8 +368,8 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
             "read_bytes": read_blocks.reshape(-1) * settings.block_bytes,
             "held_s": delay_s.reshape(-1),
         }  # fmt: skip
-        pieces.append(pl.DataFrame(server_columns))
+        table_pieces.append(pl.DataFrame(server_columns))
     if pool_count == 1:
-        return {"servers": pieces[0]}
+        return {"servers": table_pieces[0]}
     key_columns = ["t_s", "window_s", "node"]
-    return {"servers": pl.concat(pieces).group_by(key_columns, maintain_order=True).sum()}
+    return {"servers": pl.concat(table_pieces).group_by(key_columns, maintain_order=True).sum()}

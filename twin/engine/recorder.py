@@ -98,11 +98,11 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
     stamps_s = {name: pl.Series(values=values, nan_to_null=True) for name, values in stamps.items()}
     stamps_s["first_token_s"] = stamps_s["transfer_end_s"]  # one array in memory
     may_leave = world.settings.patient or world.settings.gated
-    statuses = STATUS_OF_CLIENTS if may_leave else STATUS
-    reasons = REASON_OF_CLIENTS if may_leave else REASON
+    status_type = STATUS_OF_CLIENTS if may_leave else STATUS
+    reason_type = REASON_OF_CLIENTS if may_leave else REASON
     status_names = STATUS_OF_CLIENTS.categories.to_list()
     index_of_code = np.array([status_names.index(name) for name in w.STATUS_NAMES], np.uint8)
-    ranks_each = world.settings.decode_ranks
+    ranks_per_instance = world.settings.decode_ranks
     rank_of_row = request.rank[:arrived]
     return pl.DataFrame(
         {
@@ -110,11 +110,15 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
             **stamps_s,
             **{name: getattr(request, name)[:arrived] for name in PLAIN_COLUMNS},
             "prefill_instance": _index_series(request.prefill_instance[:arrived]),
-            "decode_instance": _index_series(rank_of_row // ranks_each),  # of no rank: -1
-            "decode_rank": _index_series(np.where(rank_of_row < 0, -1, rank_of_row % ranks_each)),
+            "decode_instance": _index_series(rank_of_row // ranks_per_instance),  # of no rank: -1
+            "decode_rank": _index_series(
+                np.where(rank_of_row < 0, -1, rank_of_row % ranks_per_instance)
+            ),
             "preemptions": request.preemptions[:arrived], "retries": request.retries[:arrived],
-            "status": pl.Series(values=index_of_code[request.status[:arrived]]).cat.to(statuses),
-            "reason": pl.Series(values=request.reason[:arrived].astype(np.uint8)).cat.to(reasons),
+            "status": pl.Series(values=index_of_code[request.status[:arrived]]).cat.to(status_type),
+            "reason": pl.Series(
+                values=request.reason[:arrived].astype(np.uint8)
+            ).cat.to(reason_type),
         }
     )  # fmt: skip
 
@@ -203,7 +207,7 @@ def _power_w(
     if setup.scenario.deployment.mode == "colocated":
         mixed_share = sums[:, w.PREFILL_BATCHES] / np.maximum(sums[:, w.ITERATIONS], 1.0)
         prefill_busy = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
-    cube_and_hbm = columns["cube_utilisation"], columns["hbm_utilisation"]
+    npu_use_pair = columns["cube_utilisation"], columns["hbm_utilisation"]
     if len(setup.roles_by_npu) > 1:
         (cube_use, hbm_use), (decode_cube_use, decode_hbm_use) = (
             [amount / (columns["window_s"] * peak_per_s) for amount, peak_per_s in amounts_of_pool]
@@ -214,10 +218,10 @@ def _power_w(
         decode_w = setup.power["decode"].drawn_w(0.0, decode_cube_use, decode_hbm_use)
         return prefill_w + (npus_held - prefill_npus) * decode_w
     prefill_flops_share = ratio(sums[:, w.PREFILL_FLOPS], sums[:, w.FLOPS])
-    cube_of_prefill = cube_and_hbm[0] * np.nan_to_num(prefill_flops_share)
+    cube_of_prefill = npu_use_pair[0] * np.nan_to_num(prefill_flops_share)
     prefill_busy *= prefill_npus / np.maximum(npus_held, 1e-9)
     role_power = setup.power[setup.roles[0]]
-    return np.asarray(npus_held * role_power.drawn_w(prefill_busy, *cube_and_hbm, cube_of_prefill))
+    return np.asarray(npus_held * role_power.drawn_w(prefill_busy, *npu_use_pair, cube_of_prefill))
 
 
 def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
@@ -225,15 +229,15 @@ def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amou
     dies), (HBM bytes in each window, peak bytes/s)). The bytes of prefill are computed for the
     recorded number of batches, all of their mean size."""
     costs, batches = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
-    mean_tokens = (sums[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
-    batch_bytes = [prefill_hbm_bytes(costs.prefill, tokens) for tokens in mean_tokens]
-    hbm_bytes = batches * np.array(batch_bytes)
+    mean_batch_tokens = (sums[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
+    bytes_per_batch = [prefill_hbm_bytes(costs.prefill, tokens) for tokens in mean_batch_tokens]
+    hbm_bytes = batches * np.array(bytes_per_batch)
     flops = sums[:, w.PREFILL_FLOPS]
     decode_bytes = np.maximum(sums[:, w.HBM_BYTES] - hbm_bytes, 0.0)
     pool_work = {"prefill": (flops, hbm_bytes), "decode": (sums[:, w.FLOPS] - flops, decode_bytes)}
-    peaks = {role: capacities(setup, (role,)) for role in pool_work}
+    peaks_of_role = {role: capacities(setup, (role,)) for role in pool_work}
     return {
-        role: ((pool_flops, peaks[role]["cube"]), (moved_bytes, peaks[role]["hbm"]))
+        role: ((pool_flops, peaks_of_role[role]["cube"]), (moved_bytes, peaks_of_role[role]["hbm"]))
         for role, (pool_flops, moved_bytes) in pool_work.items()
     }
 
@@ -244,28 +248,31 @@ def _events_by_window(
     """Numbers of requests that arrived and ended, mean TTFT and TPOT (s) of each of `count`
     windows, f8[count] each, from stamps of `arrived` requests. The first `at_start` were in
     progress at time zero: they count as no arrivals and have no TTFT."""
-    request, horizon_s, rows = world.request, world.settings.horizon_s, slice(arrived)
-    arrival_s, first_s, finish_s = (
-        column[rows] for column in (request.arrival_s, request.transfer_end_s, request.finish_s)
+    request, horizon_s, arrived_rows = world.request, world.settings.horizon_s, slice(arrived)
+    arrival_s, first_token_s, finish_s = (
+        column[arrived_rows]
+        for column in (request.arrival_s, request.transfer_end_s, request.finish_s)
     )
-    ready_s, status = request.ready_s[rows], request.status[rows]
-    token_gaps = request.output_tokens[rows] - 1
-    is_new = np.arange(arrived) >= at_start
-    has_first = (first_s <= horizon_s) & is_new
+    ready_s, status = request.ready_s[arrived_rows], request.status[arrived_rows]
+    token_gaps = request.output_tokens[arrived_rows] - 1
+    arrived_in_run = np.arange(arrived) >= at_start
+    has_first_token = (first_token_s <= horizon_s) & arrived_in_run
     is_answered = (finish_s <= horizon_s) & (token_gaps > 0) & bool(world.settings.has_decode)
-    tpot_s = (finish_s - first_s)[is_answered] / token_gaps[is_answered]
-    in_windows = partial(sums_by_window, horizon_s=horizon_s, windows=count)
+    tpot_s = (finish_s - first_token_s)[is_answered] / token_gaps[is_answered]
+    sum_in_windows = partial(sums_by_window, horizon_s=horizon_s, windows=count)
 
     def means(times_s: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Mean of the values whose times fall in each window; NaN without any."""
-        return ratio(in_windows(times_s, values=values), in_windows(times_s))
+        return ratio(sum_in_windows(times_s, values=values), sum_in_windows(times_s))
 
     return {
-        "arrived": in_windows(arrival_s[is_new]),
-        "finished": in_windows(finish_s[finish_s <= horizon_s]),
-        "rejected": in_windows(ready_s[status == w.REJECTED]),
-        "lost": in_windows(ready_s[status == w.LOST]),
-        "ttft_s_mean": means(first_s[has_first], (first_s - arrival_s)[has_first]),
+        "arrived": sum_in_windows(arrival_s[arrived_in_run]),
+        "finished": sum_in_windows(finish_s[finish_s <= horizon_s]),
+        "rejected": sum_in_windows(ready_s[status == w.REJECTED]),
+        "lost": sum_in_windows(ready_s[status == w.LOST]),
+        "ttft_s_mean": means(
+            first_token_s[has_first_token], (first_token_s - arrival_s)[has_first_token]
+        ),
         "tpot_s_mean": means(finish_s[is_answered], tpot_s),
     }
 
@@ -292,20 +299,20 @@ def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
 def operators_table(world: World) -> pl.DataFrame:
     """Table of steady-state seconds of each operator, in decode iterations and prefill batches."""
     steady_row = world.record.windows[-1]
-    table_rows, decode_s = [], steady_row[w.FIRST_OPERATOR :]
-    prefill_s = decode_s[len(DECODE_OPERATORS) :]
-    for phase, names, times_s, pass_count in (
-        ("decode", DECODE_OPERATORS, decode_s, steady_row[w.ITERATIONS]),
-        ("prefill", PREFILL_COLUMNS, prefill_s, steady_row[w.PREFILL_BATCHES]),
+    table_rows, decode_times_s = [], steady_row[w.FIRST_OPERATOR :]
+    prefill_times_s = decode_times_s[len(DECODE_OPERATORS) :]
+    for phase, operators, times_s, pass_count in (
+        ("decode", DECODE_OPERATORS, decode_times_s, steady_row[w.ITERATIONS]),
+        ("prefill", PREFILL_COLUMNS, prefill_times_s, steady_row[w.PREFILL_BATCHES]),
     ):
-        is_optional = [OPERATORS[name].optional for name in names]
-        shown_indices = [k for k in range(len(names)) if times_s[k] > 0.0 or not is_optional[k]]
+        is_optional = [OPERATORS[name].optional for name in operators]
+        shown_indices = [k for k in range(len(operators)) if times_s[k] > 0.0 or not is_optional[k]]
         total_s = float(times_s[shown_indices].sum())
         for k in shown_indices:
             time_share = float(times_s[k]) / total_s if total_s > 0 else 0.0
-            pass_s = float(times_s[k] / pass_count) if pass_count > 0 else 0.0
-            figures = float(times_s[k]), time_share, pass_s, float(pass_count)
-            table_rows.append((phase, names[k], *figures))
+            s_per_pass = float(times_s[k] / pass_count) if pass_count > 0 else 0.0
+            figures = float(times_s[k]), time_share, s_per_pass, float(pass_count)
+            table_rows.append((phase, operators[k], *figures))
     return pl.DataFrame(table_rows, schema=OF_OPERATORS, orient="row")
 
 
@@ -314,7 +321,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     load."""
     settings = world.settings
     steady_s, half_page = settings.horizon_s - settings.warmup_s, 0.5 * settings.page_tokens
-    net, pieces = setup.fabric, []
+    net, table_pieces = setup.fabric, []
     for column, instance in movement.indexed_instances(setup, settings.prefills):
         die_count, is_decoding = instance.dies, instance.role != "prefill"
         die_numbers = np.array(instance.die_of_rank)
@@ -330,8 +337,8 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
             load_of_die[: die_load.size] = die_load[:die_count]
             expert_places = [place_in_stage(costs.pool, die, die_count) for die in range(die_count)]
             load_of_die = load_of_die[expert_places]
-        kv_space = float(world.decode.kv_tokens[instance.index]) if is_decoding else np.inf
-        pieces.append(
+        kv_space_tokens = float(world.decode.kv_tokens[instance.index]) if is_decoding else np.inf
+        table_pieces.append(
             {
                 "role": instance.role,
                 "instance": instance.index,
@@ -341,9 +348,10 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
                 "node": net.node[net.dies[die_numbers]],
                 "requests_mean": mean_requests,
                 "context_tokens_mean": context_tokens,
-                "kv_used_fraction_mean": (context_tokens + mean_requests * half_page) / kv_space,
+                "kv_used_fraction_mean": (context_tokens + mean_requests * half_page)
+                / kv_space_tokens,
                 "busy_fraction": world.instance.busy_s[column] / settings.horizon_s,
                 "expert_load": load_of_die,
             }
         )
-    return stack_pieces(RANKS, pieces, gaps=True)
+    return stack_pieces(RANKS, table_pieces, gaps=True)

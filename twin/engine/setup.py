@@ -258,21 +258,22 @@ def set_up(
             "import their file first"
         )
     priced = Priced(scenario, facts, trace, counts)
-    parts = priced.parts
-    costs = parts.costs
-    dram_bytes = node_dram_bytes(scenario.memory_pool, facts, parts.net.dies_per_node)
+    priced_parts = priced.parts
+    costs = priced_parts.costs
+    dram_bytes = node_dram_bytes(scenario.memory_pool, facts, priced_parts.net.dies_per_node)
     chip_of_role = {role: role_costs.chip.name for role, role_costs in costs.roles.items()}
     power = power_by_role(scenario, facts, costs.deployed.clocks, chip_of_role)
     for fault in scenario.faults:
-        with_faults(parts.net, [fault])  # refuses an element that is not there
-    placement = place(scenario, parts.net)
+        with_faults(priced_parts.net, [fault])  # refuses an element that is not there
+    placement = place(scenario, priced_parts.net)
     instances = list(placement.instances)
     if is_elastic(scenario):
-        instances += further_instances(scenario, parts.net)
+        instances += further_instances(scenario, priced_parts.net)
     priced_setup = Setup(
-        scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
+        scenario, priced_parts.net, instances, costs,
+        priced_parts.prefill_imbalance, priced_parts.decode_imbalance,
         notes=[], power=power, declared=len(placement.instances), node_dram_bytes=dram_bytes,
-        routed=parts.routed, tokens_per_request=parts.tokens_per_request,
+        routed=priced_parts.routed, tokens_per_request=priced_parts.tokens_per_request,
         requests=None, process=None, topics=None,  # type: ignore[arg-type]
     )  # fmt: skip
     _refuse_divided_supernodes(priced_setup)
@@ -303,7 +304,7 @@ def set_up(
         for role, share in costs.deployed.clocks.items()
         if share < 1.0
     ]
-    popularity = x.start_process(parts.routed, counts)
+    popularity = x.start_process(priced_parts.routed, counts)
     topic_of_row = x.topics_of(popularity, requests.arrival_s, requests.session, scenario.seed)
     return replace(
         priced_setup, requests=requests, notes=notes, process=popularity, topics=topic_of_row,
@@ -327,20 +328,20 @@ def set_up_models(
             if model_number == 0:  # its fields, and the machine's, are the scenario's own
                 raise
             raise type(error)(f"{name}: {error}") from error
-    owner_of: dict[int, tuple[str, str, int]] = {}
+    owner_of_die: dict[int, tuple[str, str, int]] = {}
     for name, setup, owner in zip(names, setups, npu_owners(scenario), strict=True):
         seat_of_die = {die: (name, i.name, owner) for i in setup.instances for die in i.die_of_rank}
-        shared_dies = owner_of.keys() & seat_of_die.keys()
-        if conflicting := {die for die in shared_dies if owner_of[die][2] != owner}:
-            first_die = min(conflicting)
-            two_seats = owner_of[first_die], seat_of_die[first_die]
+        shared_dies = owner_of_die.keys() & seat_of_die.keys()
+        if conflicting_dies := {die for die in shared_dies if owner_of_die[die][2] != owner}:
+            first_die = min(conflicting_dies)
+            two_seats = owner_of_die[first_die], seat_of_die[first_die]
             seat_names = [f"{instance} of {model}" for model, instance, _ in two_seats]
             raise ScenarioError(
                 f"{seat_names[0]} and {seat_names[1]} would sit on one NPU: give the latter model "
                 "a later deployment.first_npu, let the former's deployment.placement be packed, or "
                 "take back an edit of the supernode"
             )
-        owner_of |= seat_of_die
+        owner_of_die |= seat_of_die
     return setups
 
 
@@ -403,12 +404,12 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
     """Upper bound of a closed loop's number of requests, as if every client had an empty instance.
     Raises ScenarioError above MOST_REQUESTS."""
     scenario = setup.scenario
-    mean_input, mean_output, *_ = mean_lengths(scenario.workload, facts)
+    mean_input_tokens, mean_output_tokens, *_ = mean_lengths(scenario.workload, facts)
     client_count = scenario.workload.concurrency
     shortest_stay_s = scenario.workload.think_s + scenario.front_end.service_ms * 1e-3
     if scenario.deployment.mode == "prefill_only":
         pass_s = prefill_batch_s(
-            setup.costs.prefill, mean_input, mean_input, mean_input**2 / 2,
+            setup.costs.prefill, mean_input_tokens, mean_input_tokens, mean_input_tokens**2 / 2,
             setup.prefill_imbalance.tokens, np.ones(setup.prefill_imbalance.tokens.size),
             np.zeros(len(PREFILL_OPERATORS)),
         )  # fmt: skip
@@ -416,13 +417,13 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
     else:
         batch_of_one = np.ones(1, np.int64)
         pass_s = decode_iteration_s(
-            setup.costs.decode, batch_of_one, np.array([mean_input]), 0, 1,
+            setup.costs.decode, batch_of_one, np.array([mean_input_tokens]), 0, 1,
             setup.decode_imbalance.tokens, np.ones(setup.decode_imbalance.tokens.size),
             np.zeros(len(DECODE_OPERATORS)),
         )  # fmt: skip
         decode = scenario.deployment.decode
         tokens_per_pass = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
-        shortest_stay_s += pass_s * mean_output / tokens_per_pass
+        shortest_stay_s += pass_s * mean_output_tokens / tokens_per_pass
     request_count = client_count * (math.ceil(scenario.horizon_s / max(shortest_stay_s, 1e-3)) + 2)
     if request_count > MOST_REQUESTS:
         raise ScenarioError(

@@ -178,19 +178,19 @@ def run_models(
         share_npus([model.life for model in models])
     shares_links = share_links([model.machine for model in models])
     step_count = steps_in(min(until_s, scenario.horizon_s), scenario.step_s)
-    report_steps = max(1, step_count // REPORTS if progress else step_count)
-    next_step, report_step = 0, report_steps
+    steps_per_report = max(1, step_count // REPORTS if progress else step_count)
+    next_step, next_report_step = 0, steps_per_report
     while next_step < step_count:
         for model in models:
             model.agenda.run(next_step)
-        next_steps = [step for model in models if (step := model.agenda.next_step()) is not None]
-        stop_step = min(report_step, step_count, *next_steps)
+        agenda_steps = [step for model in models if (step := model.agenda.next_step()) is not None]
+        stop_step = min(next_report_step, step_count, *agenda_steps)
         for first_step in range(next_step, stop_step) if shares_links else (next_step,):
             for model in models:
                 advance(model.world, first_step, first_step + 1 if shares_links else stop_step)
         next_step = stop_step
-        if next_step >= report_step or next_step == step_count:
-            report_step = next_step + report_steps
+        if next_step >= next_report_step or next_step == step_count:
+            next_report_step = next_step + steps_per_report
             now_s = next_step * scenario.step_s
             if progress and not progress(next_step / step_count, _progress_figures(models, now_s)):
                 raise Cancelled
@@ -311,10 +311,10 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     steady_row = world.record.windows[-1]
     counters = world.record.counters
     totals = dict(zip(w.FIELDS, steady_row.tolist(), strict=False))  # operators have no name here
-    byte_cells = recorded_traffic(world)
-    moved_bytes = byte_cells.sum(axis=(1, 3))[-1]
+    traffic_bytes = recorded_traffic(world)
+    moved_bytes = traffic_bytes.sum(axis=(1, 3))[-1]
     totals |= {f"{name}_amount": float(moved_bytes[plane]) for plane, name in enumerate(w.PLANES)}
-    bytes_by_traffic = byte_cells.sum(axis=(2, 3))[-1].tolist()
+    bytes_by_traffic = traffic_bytes.sum(axis=(2, 3))[-1].tolist()
     named_bytes = zip(w.TRAFFIC, bytes_by_traffic, strict=True)
     totals |= {f"{name}_moved": class_bytes for name, class_bytes in named_bytes}
     totals["block_bytes"] = world.settings.block_bytes
@@ -322,8 +322,8 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     totals["inside"] = float(steady_row[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
     if setup.power:
-        first_power = {"": setup.power[setup.roles[0]]}
-        power_of_role = setup.power if len(setup.roles_by_npu) > 1 else first_power
+        power_of_all = {"": setup.power[setup.roles[0]]}
+        power_of_role = setup.power if len(setup.roles_by_npu) > 1 else power_of_all
         for role, power in power_of_role.items():
             prefix = f"{role}." if role else ""
             totals |= {prefix + name: float(value) for name, value in asdict(power).items()}

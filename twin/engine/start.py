@@ -78,7 +78,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
         steady_state = state_at(priced, req_per_s * kv_room.admitted_share, token_lengths)
     except ModelError:  # no request or no mean one fits: the run says so of each of them
         return None
-    ranks_each, instance_count = steady_state.population.slots.size, priced.pool.instances
+    ranks_per_instance, instance_count = steady_state.population.slots.size, priced.pool.instances
     snapshots = []
     for instance_number in range(instance_count):
         if instance_number > 0:
@@ -86,10 +86,10 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
             iterations = steady_state.reserved_s / steady_state.iteration_s
             iterations_apart = int(APART * steady_state.life) + 1
             run_population(steady_state.population, 0, iterations_apart, pass_arrivals, iterations)
-        snapshots.append(_requests_inside(steady_state, instance_number * ranks_each))
-    request_columns = [np.concatenate(pieces) for pieces in zip(*snapshots, strict=True)]
+        snapshots.append(_requests_inside(steady_state, instance_number * ranks_per_instance))
+    request_columns = [np.concatenate(columns) for columns in zip(*snapshots, strict=True)]
     if is_closed:  # no more than there are clients
-        request_columns = [values[: scenario.workload.concurrency] for values in request_columns]
+        request_columns = [column[: scenario.workload.concurrency] for column in request_columns]
     rank, prompt_tokens, tokens_left, ready_s = request_columns
     ready_order = np.argsort(ready_s, kind="stable")
     population_req_per_s = steady_state.rate_req_per_s * instance_count

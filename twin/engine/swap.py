@@ -67,18 +67,18 @@ def swap_in(world: World, d: int, rank: int) -> int:
     request_row = decode.swapped[rank, w.HEAD]
     if request_row == w.NONE:
         return w.NONE
-    tokens = float(request.input_tokens[request_row] + request.emitted[request_row])
+    kv_tokens = float(request.input_tokens[request_row] + request.emitted[request_row])
     used_tokens = decode.context[rank] + decode.reserved_tokens[rank] - decode.swapped_tokens[rank]
     half_pages_tokens = 0.5 * settings.page_tokens * (decode.requests[rank] + 1)
     used_tokens += half_pages_tokens - shared_tokens(world, rank)
-    most_tokens = settings.swap_share * decode.kv_tokens[d]
-    if decode.requests[rank] > 0 and used_tokens + tokens > most_tokens:
+    swap_limit_tokens = settings.swap_share * decode.kv_tokens[d]
+    if decode.requests[rank] > 0 and used_tokens + kv_tokens > swap_limit_tokens:
         return w.NONE
     pop(decode.swapped, rank, request.following)
     die_bytes = held_die_bytes(world, request_row)
     subtract_swapped(world, request_row)
     decode.changed[d] = 1
-    decode.reserved_tokens[rank] -= tokens
+    decode.reserved_tokens[rank] -= kv_tokens
     decode.swapped_bytes[rank, w.BACK] += die_bytes
     add_copy(world, d, rank, die_bytes, 0)
     return int(request_row)
@@ -126,8 +126,8 @@ def begin_copies_s(world: World, d: int, now_s: float, operators: np.ndarray) ->
     longest_s = begin_kv_copies_s(world, d, decode.copying[d], longest_s)
     operators[PLACE] += longest_s
     decode.copies_end_s[d] = now_s + longest_s
-    column, total_bytes = settings.prefills + d, total(decode.copying[d])
-    record_traffic(world, w.SWAP, w.UB, column, now_s, now_s + longest_s, total_bytes)
+    column, copied_bytes = settings.prefills + d, total(decode.copying[d])
+    record_traffic(world, w.SWAP, w.UB, column, now_s, now_s + longest_s, copied_bytes)
     fill(decode.copying[d], 0.0)
     return longest_s
 
@@ -144,8 +144,8 @@ def begin_kv_streams(world: World, d: int, now_s: float) -> None:
     """Begin the reads and writes of KV in host memory during a pass of decode instance d, and set
     the price of reads by the present traffic."""
     decode, costs, prices = world.decode, world.costs, world.costs.decode[d]
-    demand, layout, attention_reach = prices.demand, prices.layout, prices.sequence.core.reach
-    if demand.written_bytes <= 0.0:
+    kv_demand, layout, attention_reach = prices.demand, prices.layout, prices.sequence.core.reach
+    if kv_demand.written_bytes <= 0.0:
         return
     host_bytes, layers, alone_s = decode.streaming[d], prices.moe_layers + prices.dense_layers, 0.0
     fill(host_bytes, 0.0)
@@ -153,11 +153,11 @@ def begin_kv_streams(world: World, d: int, now_s: float) -> None:
         requests = prices.concentration * decode.requests[rank]
         context = prices.concentration * decode.context[rank]
         read_tokens = attended_tokens(attention_reach, prices.query_tokens * requests, context)
-        read_bytes = read_tokens * demand.host_bytes * layers
-        written_bytes = decode.written[rank] + decode.growth[rank] * demand.written_bytes
+        read_bytes = read_tokens * kv_demand.host_bytes * layers
+        written_bytes = decode.written[rank] + decode.growth[rank] * kv_demand.written_bytes
         decode.written[rank] = 0.0
         written_bytes *= prices.concentration
-        alone_s = max(alone_s, read_bytes * demand.host_s, written_bytes * demand.written_s)
+        alone_s = max(alone_s, read_bytes * kv_demand.host_s, written_bytes * kv_demand.written_s)
         die_factor = layout.rank_dies / prices.concentration
         host_bytes[2 * decode.host[rank]] += die_factor * read_bytes
         host_bytes[2 * decode.host[rank] + 1] += die_factor * written_bytes

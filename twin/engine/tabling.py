@@ -35,8 +35,8 @@ def stack_pieces(
 ) -> pl.DataFrame:
     """One table of all pieces, in order. A piece has an array or one value for every column: arrays
     of a piece have one length, one value is repeated, None gives nulls. gaps: NaN means null."""
-    lengths = [next(v.size for v in p.values() if isinstance(v, np.ndarray)) for p in pieces]
-    piece_of_row = pl.Series(np.repeat(np.arange(len(pieces), dtype=np.uint32), lengths))
+    piece_lengths = [next(v.size for v in p.values() if isinstance(v, np.ndarray)) for p in pieces]
+    piece_of_row = pl.Series(np.repeat(np.arange(len(pieces), dtype=np.uint32), piece_lengths))
     columns = []
     for name, dtype in schema.items():
         column_values = [piece[name] for piece in pieces]

@@ -74,7 +74,7 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
         is_decode = column >= prefills
         seat = (decode_role, column - prefills) if is_decode else ("prefill", column)
         operator_names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
-        times_s = zip(operator_names, log.operators[log_row].tolist(), strict=False)
+        named_times_s = zip(operator_names, log.operators[log_row].tolist(), strict=False)
         server_number, reader_row = int(log.hot[log_row]), column % prefills
         delay_and_node: tuple[float, int] | tuple[()] = ()
         if server_number >= 0:
@@ -83,21 +83,21 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
         passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[log_row]), float(log.end_s[log_row]), int(log.requests[log_row]),
-                float(log.tokens[log_row]), tuple(entry for entry in times_s if entry[1] > 0),
+                float(log.tokens[log_row]), tuple(entry for entry in named_times_s if entry[1] > 0),
                 *delay_and_node,
             )
         )  # fmt: skip
-    return {seat: _shorten_passes(seat, whole, model.events) for seat, whole in passes.items()}
+    return {seat: _shorten_passes(seat, uncut, model.events) for seat, uncut in passes.items()}
 
 
 def _shorten_passes(seat: tuple[str, int], passes: list[Pass], events: list[Event]) -> list[Pass]:
     """Passes of one instance (its role and number), cut where it goes out of service."""
-    outages = [event for event in events if event.kind == Kind.INSTANCE_DOWN]
-    outages_s = [event.t_s for event in outages if (event.role, event.instance) == seat]
+    outage_events = [event for event in events if event.kind == Kind.INSTANCE_DOWN]
+    outages_s = [event.t_s for event in outage_events if (event.role, event.instance) == seat]
     if not outages_s:
         return passes
-    shortened = []
-    for whole in passes:
-        outages_within_s = [t_s for t_s in outages_s if whole.begin_s <= t_s < whole.end_s]
-        shortened.append(replace(whole, end_s=min([whole.end_s, *outages_within_s])))
-    return shortened
+    shortened_passes = []
+    for uncut in passes:
+        outages_within_s = [t_s for t_s in outages_s if uncut.begin_s <= t_s < uncut.end_s]
+        shortened_passes.append(replace(uncut, end_s=min([uncut.end_s, *outages_within_s])))
+    return shortened_passes

@@ -73,8 +73,8 @@ def _type_of_column(declaration: type[Columns], name: str) -> Any:
     if column.group is not None:
         return GroupType(column.group)
     assert column.dtype is not None
-    element: Any = from_dtype(column.dtype)
-    return ColumnType(element, len(column.shape)) if column.shape else element
+    element_type: Any = from_dtype(column.dtype)
+    return ColumnType(element_type, len(column.shape)) if column.shape else element_type
 
 
 def _selects_number(kind: Any, index_kind: Any) -> bool:
@@ -106,15 +106,16 @@ def _element_pointer(
     IndexError for an index that is a negative constant."""
     if not _selects_number(kind, index_kind):
         return None
-    axis_kinds, places = (index_kind,), [index]
+    axis_kinds, indices = (index_kind,), [index]
     if isinstance(index_kind, SEVERAL):
-        axis_kinds, places = index_kind.types, cgutils.unpack_tuple(builder, index, len(index_kind))
-    if any(getattr(axis_index, "constant", 0) < 0 for axis_index in places):
+        axis_kinds = index_kind.types
+        indices = cgutils.unpack_tuple(builder, index, len(index_kind))
+    if any(getattr(axis_index, "constant", 0) < 0 for axis_index in indices):
         raise IndexError("an index of a column counts from its front")
     array_model = context.data_model_manager[kind]
     shape = cgutils.unpack_tuple(builder, array_model.get(builder, array, "shape"), kind.ndim)
     offset = cgutils.intp_t(0)
-    for axis, (axis_kind, axis_index) in enumerate(zip(axis_kinds, places, strict=True)):
+    for axis, (axis_kind, axis_index) in enumerate(zip(axis_kinds, indices, strict=True)):
         position = context.cast(builder, axis_index, axis_kind, types.intp)
         if context.enable_boundscheck:
             cgutils.do_boundscheck(context, builder, position, shape[axis], axis)
@@ -194,8 +195,8 @@ def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: 
     array_model = context.data_model_manager[column_type]
     shape = [load_word(column.place + 1 + k) for k in range(column_type.ndim)]
     strides_bytes = [item_bytes := cgutils.intp_t(column.dtype.itemsize)]
-    for size in reversed(shape):  # bytes from one index of an axis to the next, last axis first
-        strides_bytes.append(builder.mul(strides_bytes[-1], size))
+    for length in reversed(shape):  # bytes from one index of an axis to the next, last axis first
+        strides_bytes.append(builder.mul(strides_bytes[-1], length))
     array_fields = {
         "nitems": functools.reduce(builder.mul, shape),
         "itemsize": item_bytes,

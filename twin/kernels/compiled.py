@@ -231,8 +231,8 @@ def _register(plain: Any, function: Callable[P, R], allocates: bool) -> Callable
         from twin.kernels.passes import KernelCompiler
 
         # Whether references are counted: what is not said is taken from the caller.
-        options: Any = {"_nrt": allocates, "pipeline_class": KernelCompiler, **ARITHMETIC}
-        numba_overload(plain, jit_options=options, strict=False)(lambda *_, **__: function)
+        njit_options: Any = {"_nrt": allocates, "pipeline_class": KernelCompiler, **ARITHMETIC}
+        numba_overload(plain, jit_options=njit_options, strict=False)(lambda *_, **__: function)
 
     _REGISTRATIONS.append(register_with_numba)
     if "numba" in sys.modules:

@@ -89,11 +89,11 @@ class EntryLibrary(JITCodeLibrary):
                 # The JIT's linker knows internal functions by name too: one of another entry, from
                 # disk, with other arguments since its optimisation, may have the same number.
                 function.name = f"internal.{function.name}"
-        binding: Any = import_module("llvmlite.binding")  # it has no types
-        tuning_options = binding.create_pipeline_tuning_options(speed_level=3)  # numba's own
+        llvm_binding: Any = import_module("llvmlite.binding")  # it has no types
+        tuning_options = llvm_binding.create_pipeline_tuning_options(speed_level=3)  # numba's own
         tuning_options.loop_vectorization, tuning_options.slp_vectorization = True, False
         tuning_options.inlining_threshold = INLINED
-        pass_builder = binding.create_pass_builder(self._codegen._tm, tuning_options)
+        pass_builder = llvm_binding.create_pass_builder(self._codegen._tm, tuning_options)
         module_passes = pass_builder.getModulePassManager()
         module_passes.add_refprune_pass()
         module_passes.run(self._final_module, pass_builder)

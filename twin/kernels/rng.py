@@ -106,12 +106,12 @@ def gamma(key: np.uint64, index: int, shape: float) -> float:
         raised_shape = shape + 1.0
     d = raised_shape - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
-    counter = 1
+    draw_index = 1
     while True:
-        normal_draw = normal(draw_key, counter)
+        normal_draw = normal(draw_key, draw_index)
         v = 1.0 + c * normal_draw
-        uniform_draw = uniform(draw_key, counter + 1)
-        counter += 2
+        uniform_draw = uniform(draw_key, draw_index + 1)
+        draw_index += 2
         if v <= 0.0:
             continue
         v = v * v * v
@@ -121,8 +121,8 @@ def gamma(key: np.uint64, index: int, shape: float) -> float:
 
 def apply(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
     """Results f8[...] of `function` for each of `values`, one by one: equal on every processor."""
-    results = map(function, values.ravel().tolist())
-    return np.fromiter(results, np.float64, values.size).reshape(values.shape)
+    function_values = map(function, values.ravel().tolist())
+    return np.fromiter(function_values, np.float64, values.size).reshape(values.shape)
 
 
 def apply_to_distinct(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:

@@ -55,18 +55,18 @@ def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tupl
     run_chances = [*(acceptance**k for k in range(draft_tokens + 1)), 0.0]  # of k drafts at least
     # Of an iteration's 1, 2, ... tokens.
     emit_chances = [chance - longer_chance for chance, longer_chance in pairwise(run_chances)]
-    sum_chances, end_chances = [1.0] + [0.0] * (tokens - 1), []  # of 0, 1, ... tokens so far
+    total_chances, end_chances = [1.0] + [0.0] * (tokens - 1), []  # of 0, 1, ... tokens so far
     for _ in range(tokens):
-        next_chances = [
+        next_total_chances = [
             math.fsum(
-                sum_chances[n - k] * emit_chance
+                total_chances[n - k] * emit_chance
                 for k, emit_chance in enumerate(emit_chances, start=1)
                 if k <= n
             )
             for n in range(tokens)
         ]
-        end_chances.append(math.fsum(sum_chances) - math.fsum(next_chances))
-        sum_chances = next_chances
+        end_chances.append(math.fsum(total_chances) - math.fsum(next_total_chances))
+        total_chances = next_total_chances
     return tuple(end_chances)
 
 
@@ -100,10 +100,10 @@ def iterations_needed(
     mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
     variance = token_variance(draft_tokens, acceptance)
     overshoot_tokens = ((variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
-    deviation = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
+    iteration_deviation = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
     mean_iterations = (tokens + overshoot_tokens) / mean_tokens
     drawn_iterations = (
-        mean_iterations + deviation * normal(key, index) + uniform(rounding_key, index)
+        mean_iterations + iteration_deviation * normal(key, index) + uniform(rounding_key, index)
     )
     iterations = math.floor(drawn_iterations)
     return int(min(max(iterations, least_iterations), tokens))
@@ -112,13 +112,13 @@ def iterations_needed(
 @kernel
 def simulate_iterations(tokens: int, draft_tokens: int, acceptance: float, key: np.uint64) -> int:
     """Iterations until `tokens` tokens are emitted, each draft token drawn with `acceptance`."""
-    emitted_tokens, iterations, draws = 0, 0, 0
+    emitted_tokens, iterations, draw_count = 0, 0, 0
     while emitted_tokens < tokens:
         iterations += 1
         emitted_tokens += 1
         for _ in range(draft_tokens):
-            draws += 1
-            if uniform(key, draws) >= acceptance:
+            draw_count += 1
+            if uniform(key, draw_count) >= acceptance:
                 break
             emitted_tokens += 1
     return iterations

@@ -99,8 +99,8 @@ def rebalance(seen: Seen, rule: Rule) -> Wanted:
     needed_split = tuple(max(rule.least, math.ceil(pool.needed - ROUNDING)) for pool in pools)
     if not rule.keep and npus(needed_split) <= seen.npus:
         return needed_split
-    *sizes, last_npus = (pool.npus_per_instance for pool in pools)
-    first_counts = list(product(*(range(rule.least, seen.npus // size + 1) for size in sizes)))
+    *npus_each, last_npus = (pool.npus_per_instance for pool in pools)
+    first_counts = list(product(*(range(rule.least, seen.npus // size + 1) for size in npus_each)))
     last_counts = ((seen.npus - npus((*counts, 0))) // last_npus for counts in first_counts)
     pool_counts = zip(first_counts, last_counts, strict=True)
     splits = [(*counts, last) for counts, last in pool_counts if last >= rule.least]

@@ -115,11 +115,12 @@ def count_absent(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int,
     """Number of the blocks skip..blocks - 1 of chain k that are not resident in pool `row`."""
     absent_count = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
-        for block in range(begin + min(skip, count), begin + count):
+        first_block = chains.segment_first[segment]
+        block_count = min(chains.segment_blocks[segment], blocks)
+        for block in range(first_block + min(skip, block_count), first_block + block_count):
             absent_count += pool.newer[row, block] == ABSENT
-        blocks -= count
-        skip -= min(skip, count)
+        blocks -= block_count
+        skip -= min(skip, block_count)
     return absent_count
 
 
@@ -248,21 +249,21 @@ def find_s3_fifo_victim(pool: BlockPool, row: int) -> int:
         small_blocks = pool.held[row, SMALL]
         is_over_share = small_blocks * SMALL_SHARE >= pool.capacity[row]
         if small_blocks > 0 and (is_over_share or pool.held[row, MAIN] == 0):
-            victim = pool.oldest[row, SMALL]
-            if pool.uses[row, victim] <= 1:
+            victim_block = pool.oldest[row, SMALL]
+            if pool.uses[row, victim_block] <= 1:
                 pool.gone[row] += 1
-                pool.ghost[row, victim] = pool.gone[row]
-                return victim
-            unlink_run(pool, row, victim, victim)
-            pool.uses[row, victim] = 0
-            pool.level[row, victim] = MAIN
+                pool.ghost[row, victim_block] = pool.gone[row]
+                return victim_block
+            unlink_run(pool, row, victim_block, victim_block)
+            pool.uses[row, victim_block] = 0
+            pool.level[row, victim_block] = MAIN
         else:
-            victim = pool.oldest[row, MAIN]
-            if pool.uses[row, victim] == 0:
-                return victim
-            unlink_run(pool, row, victim, victim)
-            pool.uses[row, victim] -= 1
-        link_newest(pool, row, victim, victim)
+            victim_block = pool.oldest[row, MAIN]
+            if pool.uses[row, victim_block] == 0:
+                return victim_block
+            unlink_run(pool, row, victim_block, victim_block)
+            pool.uses[row, victim_block] -= 1
+        link_newest(pool, row, victim_block, victim_block)
 
 
 @kernel
@@ -349,11 +350,12 @@ def add_requested_blocks(
     All DRAM is divided into `parts` equal parts. home [parts]: server of each part; up i1[parts]: 1
     if it is in use."""
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        begin, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
-        for block in range(begin + min(skip, count), begin + count):
+        first_block = chains.segment_first[segment]
+        block_count = min(chains.segment_blocks[segment], blocks)
+        for block in range(first_block + min(skip, block_count), first_block + block_count):
             requested[home[server_of(block, up, parts)]] += 1
-        blocks -= count
-        skip -= min(skip, count)
+        blocks -= block_count
+        skip -= min(skip, block_count)
 
 
 @kernel

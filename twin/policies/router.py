@@ -131,17 +131,17 @@ def best_weighted(view: View, routed: int) -> int:
     shortness of its queue relative to the other queues, cached share of the prompt, free share of
     KV space. Of equal ones the one whose turn is next after `routed` requests."""
     is_open, wait_s, weights = view.opened, view.wait_s, view.weights
-    instances = wait_s.size
+    instance_count = wait_s.size
     best_instance = round_robin(is_open, routed)
     turn_instance = best_instance
     longest_s, shortest_s = wait_s[best_instance], wait_s[best_instance]
-    for i in range(instances):
+    for i in range(instance_count):
         if is_open[i]:
             longest_s, shortest_s = max(longest_s, wait_s[i]), min(shortest_s, wait_s[i])
     spread_s = max(longest_s - shortest_s, 1e-12)
     highest_score = -1.0
-    for offset in range(instances):
-        i = (turn_instance + offset) % instances
+    for offset in range(instance_count):
+        i = (turn_instance + offset) % instance_count
         if is_open[i]:
             score = weights[0] * (longest_s - wait_s[i]) / spread_s
             score += weights[1] * view.hit_share[i] + weights[2] * (1.0 - view.kv_used[i])
@@ -194,27 +194,27 @@ def choose_rank(
     `kv_and_requests` takes the least sum of both loads, each divided by its mean (DeepSeek,
     open-infra-index day 6); `kv_tokens` is xDeepServe's (arXiv 2508.02520), `requests` vLLM's. Of
     equal ranks the one with the fewest tokens is taken, then the first."""
-    ranks = taken_slots.size
+    rank_count = taken_slots.size
     if choice == RANKS_IN_TURN:
-        for k in range(ranks):
-            r = (routed + k) % ranks
+        for k in range(rank_count):
+            r = (routed + k) % rank_count
             if taken_slots[r] < slots[r] and taken_tokens[r] + need_tokens <= capacity_tokens:
                 return r
         return NO_CHOICE
     token_weight = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
     slot_weight = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
-    for r in range(ranks):
+    for r in range(rank_count):
         rank_load = token_weight * taken_tokens[r] + slot_weight * taken_slots[r]
         price[r] = rank_load if taken_slots[r] < slots[r] else np.inf
         price[r] = price[r] if taken_tokens[r] + need_tokens <= capacity_tokens else np.inf
     # Loads are not negative, so their order is that of their bits, which vectors compare.
     load_bits, least_bits, best_rank = price.view(np.int64), INFINITE, NO_CHOICE
-    for r in range(ranks):
+    for r in range(rank_count):
         least_bits = min(least_bits, load_bits[r])
     equal_ranks = 0  # counted by vectors: the search below, which is not, ends at the last one
-    for r in range(ranks if least_bits < INFINITE else 0):
+    for r in range(rank_count if least_bits < INFINITE else 0):
         equal_ranks += load_bits[r] == least_bits
-    for r in range(ranks):
+    for r in range(rank_count):
         if equal_ranks == 0:
             break
         if load_bits[r] == least_bits and (

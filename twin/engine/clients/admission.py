@@ -45,17 +45,17 @@ def check_limits(world: World, i: int, now_s: float) -> int:
     of the buckets that limit the rates of its tenant and of the machine."""
     gate, tenant = world.gate, tenant_of(world, i)
     machine_row = gate.inside.size - 1
-    for row in (tenant, machine_row):
-        if gate.most[row] > 0 and gate.inside[row] >= gate.most[row]:
+    for limit in (tenant, machine_row):
+        if gate.most[limit] > 0 and gate.inside[limit] >= gate.most[limit]:
             return w.ABOVE_CONCURRENCY
-        if gate.rate[row] > 0.0:
-            most_tokens = max(1.0, BURST_S * gate.rate[row])
-            refilled_tokens = gate.tokens[row] + (now_s - gate.filled_s[row]) * gate.rate[row]
-            gate.tokens[row], gate.filled_s[row] = min(refilled_tokens, most_tokens), now_s
-            if gate.tokens[row] < 1.0:
+        if gate.rate[limit] > 0.0:
+            bucket_capacity = max(1.0, BURST_S * gate.rate[limit])
+            bucket_level = gate.tokens[limit] + (now_s - gate.filled_s[limit]) * gate.rate[limit]
+            gate.tokens[limit], gate.filled_s[limit] = min(bucket_level, bucket_capacity), now_s
+            if gate.tokens[limit] < 1.0:
                 return w.ABOVE_RATE
-    for row in (tenant, machine_row):
-        gate.tokens[row] -= gate.rate[row] > 0.0
+    for limit in (tenant, machine_row):
+        gate.tokens[limit] -= gate.rate[limit] > 0.0
     return 0
 
 
@@ -94,12 +94,12 @@ def prefill_end_in_s(world: World, p: int, i: int, hits: int, own_s: float, now_
     column = settings.prompt_row + p
     ends_s, is_running = world.instance.ends_s[column], world.instance.running[column]
     budget, pass_s = settings.prefill_budget, prefill.pass_s[p]
-    batch_tokens, free_s = int(prefill.batch_tokens[p]), 0.0
+    batch_tokens, busy_s = int(prefill.batch_tokens[p]), 0.0
     batch_s = batch_tokens * prefill.s_per_token[p] + prefill.batch_pairs[p] * prefill.s_per_pair[p]
     if prefill.reading[p]:
-        free_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + batch_s
+        busy_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + batch_s
     elif is_running:
-        free_s = ends_s - now_s
+        busy_s = ends_s - now_s
         if settings.colocated:  # the next iterations decode as this one does
             pass_s = max(pass_s, ends_s - prefill.begin_s[p] - batch_s)
     else:
@@ -112,11 +112,11 @@ def prefill_end_in_s(world: World, p: int, i: int, hits: int, own_s: float, now_
     batch_count = -(-tokens_to_end // budget)  # batches, its own the last
     if batch_count > 1:
         batch_tokens = budget
-    elif free_s <= 0.0 and tokens_ahead > 0:  # the batch of those ahead has begun within this step
+    elif busy_s <= 0.0 and tokens_ahead > 0:  # the batch of those ahead has begun within this step
         batch_count, batch_tokens = 2, tokens_ahead
     ahead_s += own_s
     later_tokens = max(0, min(budget, batch_tokens) - (tokens_to_end - (batch_count - 1) * budget))
-    return max(0.0, free_s + batch_count * pass_s + ahead_s * (1.0 + later_tokens / tokens_to_end))
+    return max(0.0, busy_s + batch_count * pass_s + ahead_s * (1.0 + later_tokens / tokens_to_end))
 
 
 @kernel
@@ -149,6 +149,6 @@ def lone_transfer_s(world: World, p: int, i: int) -> float:
     settings, transfers = world.settings, world.transfer
     if settings.colocated or not settings.has_decode:
         return 0.0
-    port_rate = transfers.capacity[transfers.port_of_prefill[p, 0]]
-    sent_bytes = kv_bytes(world, i) * settings.through_port
-    return 0.0 if port_rate <= 0.0 else settings.transfer_latency_s + sent_bytes / port_rate
+    bytes_per_s = transfers.capacity[transfers.port_of_prefill[p, 0]]
+    port_bytes = kv_bytes(world, i) * settings.through_port
+    return 0.0 if bytes_per_s <= 0.0 else settings.transfer_latency_s + port_bytes / bytes_per_s

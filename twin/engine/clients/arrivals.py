@@ -46,15 +46,15 @@ def add_requests(world: World, t0: float) -> None:
     counters = world.record.counters
     new_row = counters[w.ARRIVED]
     while client_loop.size[0] > 0 and client_loop.due_s[0] <= t0:
-        turn_attempt = client_loop.turn[0]
+        turn_and_attempt = client_loop.turn[0]
         due_s = heap_pop(client_loop.due_s, client_loop.turn, client_loop.size)
-        if turn_attempt == w.NONE:  # a closed loop's client takes the next turn there is
+        if turn_and_attempt == w.NONE:  # a closed loop's client takes the next turn there is
             if counters[w.TURNS_TAKEN] == turn.input_tokens.size:
                 counters[w.EXHAUSTED] += 1
                 continue
-            turn_attempt = counters[w.TURNS_TAKEN] * ATTEMPTS
+            turn_and_attempt = counters[w.TURNS_TAKEN] * ATTEMPTS
             counters[w.TURNS_TAKEN] += 1
-        turn_row, attempt = turn_attempt // ATTEMPTS, turn_attempt % ATTEMPTS
+        turn_row, attempt = turn_and_attempt // ATTEMPTS, turn_and_attempt % ATTEMPTS
         if attempt == 0:
             turn.asked_s[turn_row] = due_s
         request.arrival_s[new_row] = due_s

@@ -21,13 +21,13 @@ def begin_waiting(world: World, i: int) -> None:
     the lowest of tenants with waiting requests: idleness earns no credit."""
     gate, tenant = world.gate, tenant_of(world, i)
     if gate.waiting[tenant] == 0:
-        least_tokens = math.inf
+        least_served_tokens = math.inf
         for other_tenant in range(gate.served.size):
             if gate.waiting[other_tenant] > 0:
-                least_tokens = min(least_tokens, gate.served[other_tenant])
-        if least_tokens == math.inf:
-            least_tokens = gate.served[gate.last[0]]
-        gate.served[tenant] = max(gate.served[tenant], least_tokens)
+                least_served_tokens = min(least_served_tokens, gate.served[other_tenant])
+        if least_served_tokens == math.inf:
+            least_served_tokens = gate.served[gate.last[0]]
+        gate.served[tenant] = max(gate.served[tenant], least_served_tokens)
     gate.waiting[tenant] += 1
 
 
@@ -83,15 +83,16 @@ def bring_forward(
     ready by now_s stay. is_router: whether prompts that the router handed on count as charged."""
     request, gate = world.request, world.gate
     following = request.following
-    previous_request, waiting = before, ends[row, HEAD] if before == NONE else following[before]
-    chosen_request, chosen_before, least_charged = waiting, before, math.inf
-    while waiting != NONE and request.ready_s[waiting] <= now_s:
-        tenant = tenant_of(world, waiting)
+    previous_request, candidate = before, ends[row, HEAD] if before == NONE else following[before]
+    chosen_request, chosen_before, least_tokens = candidate, before, math.inf
+    while candidate != NONE and request.ready_s[candidate] <= now_s:
+        tenant = tenant_of(world, candidate)
         handed_tokens = gate.handed[tenant] / gate.weight[tenant] if is_router else 0.0
         charged_tokens = gate.served[tenant] + handed_tokens
-        if charged_tokens < least_charged:
-            least_charged, chosen_request, chosen_before = charged_tokens, waiting, previous_request
-        previous_request, waiting = waiting, following[waiting]
+        if charged_tokens < least_tokens:
+            least_tokens, chosen_request = charged_tokens, candidate
+            chosen_before = previous_request
+        previous_request, candidate = candidate, following[candidate]
     if chosen_before != before:
         remove_after(ends, row, following, chosen_before, chosen_request)
         put_after(ends, row, following, before, chosen_request)

@@ -44,14 +44,14 @@ def number_flows(
     swaps: whether KV is swapped. exchanges, others: where the numbers of exchanges and of other
     flows begin; others None: directly after the exchanges."""
     first_of_kind, end_of_kind = np.zeros((2, len(w.TRAFFIC)), np.int64)
-    next_number = exchanges
+    next_flow_number = exchanges
     for kind in w.FLOWS:
-        first_of_kind[kind] = next_number
+        first_of_kind[kind] = next_flow_number
         if swaps or kind != w.SWAP:
-            next_number += columns if kind in w.PER_INSTANCE else prefills
-        end_of_kind[kind] = next_number
+            next_flow_number += columns if kind in w.PER_INSTANCE else prefills
+        end_of_kind[kind] = next_flow_number
         if kind == w.EXPERTS and others is not None:
-            next_number = others
+            next_flow_number = others
     return first_of_kind, end_of_kind
 
 
@@ -140,9 +140,9 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         if seat.role == "decode":
             nodes_of_pool = sorted(pool_nodes[seat.supernode])
             if pool.enabled and pool.answers and nodes_of_pool:
-                writes = demands.pool_load(net, seat.dies, plane, nodes_of_pool, "write")
-                if writes is not None:  # no share of bandwidth: a die writes some tens of MB/s
-                    flows.append(Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, writes[0]))
+                answer_load = demands.pool_load(net, seat.dies, plane, nodes_of_pool, "write")
+                if answer_load is not None:  # no share of bandwidth: a die writes some tens of MB/s
+                    flows.append(Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, answer_load[0]))
             continue
         read_and_nodes = pool.enabled and demands.pool_load(net, seat.dies, plane, seat.pool_nodes)
         if read_and_nodes:
@@ -284,18 +284,18 @@ class _Family:
         for flow in self.flows:
             is_crossed, moved_links = has_row.copy(), flow.load.moved
             is_crossed[moved_links.at] = row_of[moved_links.to] >= 0
-            crossed, links = np.flatnonzero(is_crossed), flow.load.links
+            crossed_indices, links = np.flatnonzero(is_crossed), flow.load.links
             if moved_links.at.size:  # else they are in order
-                crossed = crossed[np.argsort(links[crossed], kind="stable")]
-            server_of = np.full(crossed.size, -1, np.int32)
-            is_port = self.is_port[crossed]
+                crossed_indices = crossed_indices[np.argsort(links[crossed_indices], kind="stable")]
+            server_of = np.full(crossed_indices.size, -1, np.int32)
+            is_port = self.is_port[crossed_indices]
             if flow.groups is not None:
-                server_of[:] = flow.groups[crossed]
+                server_of[:] = flow.groups[crossed_indices]
             elif is_port.any():
-                port_nodes = net.node[net.tail[links[crossed[is_port]]]]
+                port_nodes = net.node[net.tail[links[crossed_indices[is_port]]]]
                 server_of[is_port] = np.searchsorted(flow.nodes, port_nodes)
-            parts = self.link_part[crossed], self.most_part[crossed]
-            yield flow.number, row_of[links[crossed]], server_of, *parts
+            part_columns = self.link_part[crossed_indices], self.most_part[crossed_indices]
+            yield flow.number, row_of[links[crossed_indices]], server_of, *part_columns
 
     def add_products(
         self, table: NDArray[Any], link_values: NDArray[Any], flow_values: NDArray[Any]
@@ -334,22 +334,24 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
 def _links_that_limit(flows: Sequence[Flow], net: Network) -> INTS:
     """Links on which flows limit each other; of links that the same flows cross in equal parts only
     one."""
-    load_sum, flow_count, ports = np.zeros((3, net.capacity.size))
+    link_load, link_flows, link_ports = np.zeros((3, net.capacity.size))
     link_hash = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for family in _families(flows, net):
         ones = np.ones(len(family.flows))
-        family.add_products(load_sum, family.most_part, ones)
-        family.add_products(flow_count, np.ones(family.link_part.size), ones)
-        family.add_products(ports, family.is_port.astype(np.float64), ones)
+        family.add_products(link_load, family.most_part, ones)
+        family.add_products(link_flows, np.ones(family.link_part.size), ones)
+        family.add_products(link_ports, family.is_port.astype(np.float64), ones)
         flow_hashes = mix64(np.array([flow.number for flow in family.flows], np.uint64))
         class_codes = family.link_class.astype(np.uint64)
         part_hashes = mix64(family.link_part.view(np.uint64) + class_codes)
         family.add_products(link_hash, part_hashes, flow_hashes)
-    shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
+    shared_links = np.flatnonzero(
+        (link_load > 1.0 + SPARE) & ((link_flows > 1.5) | (link_ports > 0.5))
+    )
     node_hashes = mix64(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
-    alike_hashes = link_hash[shared_links] + node_hashes * (ports[shared_links] > 0.5)
-    _, first_alike = np.unique(alike_hashes, return_index=True)
-    return np.sort(shared_links[first_alike])
+    equality_hashes = link_hash[shared_links] + node_hashes * (link_ports[shared_links] > 0.5)
+    _, first_of_equals = np.unique(equality_hashes, return_index=True)
+    return np.sort(shared_links[first_of_equals])
 
 
 def can_meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
@@ -372,39 +374,40 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     links = cached_answer(links_by_flows, tuple(flows), lambda: _links_that_limit(flows, net))
     row_of_link = np.full(net.capacity.size, -1)
     row_of_link[links] = np.arange(links.size)
-    rate_alone = np.full(traffic.alone.size, IDLE)
+    alone_bytes_per_s = np.full(traffic.alone.size, IDLE)
     no_values = np.zeros(0)
     crossings = [(-1, no_values.astype(np.int64), no_values.astype(np.int32), no_values, no_values)]
     for family in _families(flows, net):
-        rate_alone[[flow.number for flow in family.flows]] = family.rate
+        alone_bytes_per_s[[flow.number for flow in family.flows]] = family.rate
         crossings += family.crossings(net, row_of_link)
     crossings.sort(key=lambda crossing: crossing[0])
     flow_numbers, *columns = zip(*crossings, strict=True)
-    flow_number_of, crossing_counts = np.array(flow_numbers), [rows.size for rows in columns[0]]
-    rows, servers, link_parts, server_parts = (np.concatenate(column) for column in columns)
+    flow_number_array = np.array(flow_numbers)
+    crossing_counts = [link_rows.size for link_rows in columns[0]]
+    link_rows, servers, link_parts, server_parts = (np.concatenate(column) for column in columns)
     del crossings, columns
     row_hashes = np.zeros(links.size, np.uint64)
-    crossing_hashes = np.repeat(mix64(flow_number_of.view(np.uint64)), crossing_counts)
+    crossing_hashes = np.repeat(mix64(flow_number_array.view(np.uint64)), crossing_counts)
     crossing_hashes += (link_parts + (servers + 1.0)).view(np.uint64)
-    np.add.at(row_hashes, rows, mix64(crossing_hashes))
-    rows = np.argsort(np.argsort(row_hashes, kind="stable"), kind="stable")[rows]
-    flow_count, link_count = rate_alone.size, links.size
-    first_crossings = _offsets(np.repeat(flow_number_of, crossing_counts), flow_count)
-    first_of_link = _offsets(rows, link_count)
+    np.add.at(row_hashes, link_rows, mix64(crossing_hashes))
+    link_rows = np.argsort(np.argsort(row_hashes, kind="stable"), kind="stable")[link_rows]
+    flow_count, link_count = alone_bytes_per_s.size, links.size
+    first_crossings = _offsets(np.repeat(flow_number_array, crossing_counts), flow_count)
+    first_of_link = _offsets(link_rows, link_count)
     solver_columns = dict(
-        alone=rate_alone, wish=np.minimum(traffic.pace / rate_alone, 1.0),
+        alone=alone_bytes_per_s, wish=np.minimum(traffic.pace / alone_bytes_per_s, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.
-        start=first_crossings, way=rows, whole=server_parts, port=servers,
-        end=first_crossings[1:].copy(), links=rows, parts=link_parts, server=servers.copy(),
+        start=first_crossings, way=link_rows, whole=server_parts, port=servers,
+        end=first_crossings[1:].copy(), links=link_rows, parts=link_parts, server=servers.copy(),
         # Nothing is under way; look at everything at the next border.
         most=np.zeros(flow_count), level=np.zeros(flow_count), levels=np.zeros((2, flow_count)),
         held=np.ones(1), counts=np.array([flow_count, 0, 0, 0, 0, 0]),
         noted=np.arange(flow_count), is_noted=np.ones(flow_count), movers=np.zeros(flow_count),
         link_start=first_of_link, link_end=first_of_link[:-1].copy(),
-        owners=np.zeros(rows.size), owner_parts=np.zeros(rows.size),
+        owners=np.zeros(link_rows.size), owner_parts=np.zeros(link_rows.size),
         **{name: np.zeros(link_count) for name in OF_LINKS},
         **{name: np.zeros(flow_count) for name in OF_FLOWS},
-        near=np.zeros(rows.size), near_parts=np.zeros(rows.size),
+        near=np.zeros(link_rows.size), near_parts=np.zeros(link_rows.size),
     )  # fmt: skip
     traffic.assign(**solver_columns)
     for other_table in other_tables:

@@ -99,50 +99,53 @@ def set_rates(state: Transfers) -> None:
     """Set the bytes/s of all parts of transfers, max-min fair on ports. In each round, a port at
     which every part has its least share stops these parts; others get what they leave at other
     ports. Shares only grow from round to round, so a stopped part stays limited."""
-    bytes_per_s, growing, rates_left, open_parts = state.rate, state.growing, state.rest, state.open
-    capacity, limited_parts = state.capacity, state.limited
+    bytes_per_s, growing_parts, left_bytes_per_s = state.rate, state.growing, state.rest
+    open_counts = state.open
+    capacity, limited_counts = state.capacity, state.limited
     port_out, port_in = state.port_out, state.port_in
     growing_count = state.active[0]
     for part in range(growing_count):
-        growing[part] = part
+        growing_parts[part] = part
         for way, port in ((OUT, port_out[part]), (IN, port_in[part])):
-            rates_left[way, port], open_parts[way, port] = capacity[port], state.crossing[way, port]
+            left_bytes_per_s[way, port] = capacity[port]
+            open_counts[way, port] = state.crossing[way, port]
     while growing_count > 0:
         for index in range(growing_count):
-            part = growing[index]
-            limited_parts[OUT, port_out[part]] = limited_parts[IN, port_in[part]] = 0
+            part = growing_parts[index]
+            limited_counts[OUT, port_out[part]] = limited_counts[IN, port_in[part]] = 0
         for index in range(growing_count):
-            part = growing[index]
+            part = growing_parts[index]
             exit_port, entry_port = port_out[part], port_in[part]
-            share_out = rates_left[OUT, exit_port] / open_parts[OUT, exit_port]
-            share_in = rates_left[IN, entry_port] / open_parts[IN, entry_port]
-            limited_parts[OUT, exit_port] += share_out <= share_in
-            limited_parts[IN, entry_port] += share_in <= share_out
-            bytes_per_s[part] = max(0.0, min(share_out, share_in))
-        next_count = 0
+            fair_out_bytes_per_s = left_bytes_per_s[OUT, exit_port] / open_counts[OUT, exit_port]
+            fair_in_bytes_per_s = left_bytes_per_s[IN, entry_port] / open_counts[IN, entry_port]
+            limited_counts[OUT, exit_port] += fair_out_bytes_per_s <= fair_in_bytes_per_s
+            limited_counts[IN, entry_port] += fair_in_bytes_per_s <= fair_out_bytes_per_s
+            bytes_per_s[part] = max(0.0, min(fair_out_bytes_per_s, fair_in_bytes_per_s))
+        next_growing_count = 0
         for index in range(growing_count):
-            part = growing[index]
+            part = growing_parts[index]
             exit_port, entry_port = port_out[part], port_in[part]
-            stops_out = limited_parts[OUT, exit_port] == open_parts[OUT, exit_port]
-            stops_in = limited_parts[IN, entry_port] == open_parts[IN, entry_port]
+            stops_out = limited_counts[OUT, exit_port] == open_counts[OUT, exit_port]
+            stops_in = limited_counts[IN, entry_port] == open_counts[IN, entry_port]
             if not (stops_out or stops_in):
-                growing[index], growing[next_count] = growing[next_count], part
-                next_count += 1
-        for index in range(next_count, growing_count):
-            part = growing[index]
+                growing_parts[index] = growing_parts[next_growing_count]
+                growing_parts[next_growing_count] = part
+                next_growing_count += 1
+        for index in range(next_growing_count, growing_count):
+            part = growing_parts[index]
             for way, port in ((OUT, port_out[part]), (IN, port_in[part])):
-                rates_left[way, port] -= bytes_per_s[part]
-                open_parts[way, port] -= 1
-        growing_count = next_count
+                left_bytes_per_s[way, port] -= bytes_per_s[part]
+                open_counts[way, port] -= 1
+        growing_count = next_growing_count
 
 
 @kernel
 def sender_of(world: World, i: int, die: int) -> int:
     """Number, in its instance, of the prefill die that sends KV to this die of request i's rank."""
     settings = world.settings
-    rank, ranks = world.request.rank[i] % settings.decode_ranks, settings.decode_ranks
+    rank, rank_count = world.request.rank[i] % settings.decode_ranks, settings.decode_ranks
     rank_dies, sender_count = settings.rank_dies, settings.senders
-    return sending_die(rank, ranks, die, rank_dies, sender_count, settings.prefill_ranks)
+    return sending_die(rank, rank_count, die, rank_dies, sender_count, settings.prefill_ranks)
 
 
 @kernel

@@ -21,28 +21,28 @@ ALL, NONE_OF_THEM = range(2)  # which exchanges there are
 def note_demand(flows: Traffic, f: int, demand: float) -> float:
     """Note the changed demand of flow f (share of its full rate) on its links; returns the highest
     load of these links, relative to capacity."""
-    links, link_parts, link_loads, counts = flows.links, flows.parts, flows.load, flows.counts
+    links, link_parts, link_loads, list_sizes = flows.links, flows.parts, flows.load, flows.counts
     old_demand = flows.most[f]
     demand_change = demand - old_demand
-    fullest_load = 0.0
+    highest_load = 0.0
     for crossing in range(flows.start[f], flows.end[f]):
         link = links[crossing]
         link_loads[link] += link_parts[crossing] * demand_change
-        fullest_load = max(fullest_load, link_loads[link])
+        highest_load = max(highest_load, link_loads[link])
         if not flows.is_touched[link]:
             flows.is_touched[link] = 1
-            flows.touched[counts[TOUCHED]] = link
-            counts[TOUCHED] += 1
+            flows.touched[list_sizes[TOUCHED]] = link
+            list_sizes[TOUCHED] += 1
     if f >= flows.duty.size and (demand > 0.0) != (old_demand > 0.0):
         update_movers(flows, f, demand > 0.0)
     if not flows.is_noted[f]:
         flows.is_noted[f] = 1
-        flows.noted[counts[NOTED]] = f
-        counts[NOTED] += 1
+        flows.noted[list_sizes[NOTED]] = f
+        list_sizes[NOTED] += 1
     flows.most[f] = flows.level[f] = demand
     for view_index in range(flows.levels.shape[0]):
         flows.levels[view_index, f] = demand
-    return fullest_load
+    return highest_load
 
 
 @kernel
@@ -62,41 +62,42 @@ def update_movers(flows: Traffic, f: int, begins: bool) -> None:
 @kernel
 def join_lists(flows: Traffic, f: int) -> None:
     """Add flow f to the list of active flows of each of its links."""
-    owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
+    listed_flows, listed_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
     flows.is_listed[f] = 1
     for crossing in range(flows.start[f], flows.end[f]):
         link = flows.links[crossing]
         list_end = link_end[link]
-        list_place = insert_sorted(owners, flows.link_start[link], list_end, f)
-        for position in range(list_end, list_place, -1):
-            owner_parts[position] = owner_parts[position - 1]
-        owner_parts[list_place] = flows.parts[crossing]
+        insert_position = insert_sorted(listed_flows, flows.link_start[link], list_end, f)
+        for position in range(list_end, insert_position, -1):
+            listed_parts[position] = listed_parts[position - 1]
+        listed_parts[insert_position] = flows.parts[crossing]
         link_end[link] = list_end + 1
 
 
 @kernel
 def leave_lists(flows: Traffic, f: int) -> None:
     """Remove flow f from the lists of active flows of its links, if it is in them."""
-    owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
+    listed_flows, listed_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
     if not flows.is_listed[f]:
         return
     flows.is_listed[f] = 0
     for crossing in range(flows.start[f], flows.end[f]):
         link = flows.links[crossing]
         last_position = link_end[link] - 1
-        for i in range(index_of(owners, flows.link_start[link], f), last_position):
-            owners[i], owner_parts[i] = owners[i + 1], owner_parts[i + 1]
+        for i in range(index_of(listed_flows, flows.link_start[link], f), last_position):
+            listed_flows[i], listed_parts[i] = listed_flows[i + 1], listed_parts[i + 1]
         link_end[link] = last_position
 
 
 @kernel
 def load_without_flows(flows: Traffic, link: int, first: int, end: int) -> float:
     """Load of a link relative to capacity, at full demand of all flows except first..end - 1."""
-    link_load, owners, owner_parts, demands = 0.0, flows.owners, flows.owner_parts, flows.most
+    link_load, listed_flows, listed_parts = 0.0, flows.owners, flows.owner_parts
+    demands = flows.most
     for crossing in range(flows.link_start[link], flows.link_end[link]):
-        flow = owners[crossing]
+        flow = listed_flows[crossing]
         if not first <= flow < end:
-            link_load += owner_parts[crossing] * demands[flow]
+            link_load += listed_parts[crossing] * demands[flow]
     return link_load
 
 
@@ -104,38 +105,38 @@ def load_without_flows(flows: Traffic, link: int, first: int, end: int) -> float
 def list_groups(flows: Traffic) -> None:
     """Sum the loads of changed links again. From the overloaded ones among them list all overloaded
     links and flows that meet directly or through other flows."""
-    counts, full_links, group_links = flows.counts, flows.full, flows.group_links
-    for index in range(counts[NOTED]):  # only now: most flows begin and end between two sharings
+    list_sizes, is_full_link, group_links = flows.counts, flows.full, flows.group_links
+    for index in range(list_sizes[NOTED]):  # only now: most flows begin and end between sharings
         flow = flows.noted[index]
         if flows.most[flow] <= 0.0:
             leave_lists(flows, flow)
         elif not flows.is_listed[flow]:
             join_lists(flows, flow)
-    link_count = 0
-    for index in range(counts[TOUCHED]):
+    group_link_count = 0
+    for index in range(list_sizes[TOUCHED]):
         link = flows.touched[index]
         flows.is_touched[link] = 0
         flows.load[link] = load_without_flows(flows, link, 0, 0)
-        was_full, is_full = full_links[link], np.int8(flows.load[link] > NO_CRUMB)
-        counts[FULL] += is_full - was_full
-        full_links[link] = is_full
+        was_full, is_full = is_full_link[link], np.int8(flows.load[link] > NO_CRUMB)
+        list_sizes[FULL] += is_full - was_full
+        is_full_link[link] = is_full
         if was_full or is_full:
             flows.in_group_links[link] = 1
-            group_links[link_count] = link
-            link_count += 1
-    counts[TOUCHED] = 0
+            group_links[group_link_count] = link
+            group_link_count += 1
+    list_sizes[TOUCHED] = 0
     next_index = 0
-    counts[GROUP_FLOWS] = 0
-    while next_index < link_count:
+    list_sizes[GROUP_FLOWS] = 0
+    while next_index < group_link_count:
         link = group_links[next_index]
         next_index += 1
         for crossing in range(flows.link_start[link], flows.link_end[link]):
             if not flows.in_group_flows[flows.owners[crossing]]:
-                link_count = join_group(flows, flows.owners[crossing], link_count)
-    counts[GROUP_LINKS] = link_count
-    for index in range(link_count):
+                group_link_count = join_group(flows, flows.owners[crossing], group_link_count)
+    list_sizes[GROUP_LINKS] = group_link_count
+    for index in range(group_link_count):
         flows.in_group_links[group_links[index]] = 0
-    for index in range(counts[GROUP_FLOWS]):
+    for index in range(list_sizes[GROUP_FLOWS]):
         flows.in_group_flows[flows.group_flows[index]] = 0
 
 
@@ -145,17 +146,17 @@ def join_group(flows: Traffic, f: int, count: int) -> int:
     flows.in_group_flows[f] = 1
     flows.group_flows[flows.counts[GROUP_FLOWS]] = f
     flows.counts[GROUP_FLOWS] += 1
-    near_row = flows.start[f]
+    full_link_row = flows.start[f]
     for crossing in range(flows.start[f], flows.end[f]):
         link = flows.links[crossing]
         if flows.full[link]:
-            flows.near[near_row], flows.near_parts[near_row] = link, flows.parts[crossing]
-            near_row += 1
+            flows.near[full_link_row], flows.near_parts[full_link_row] = link, flows.parts[crossing]
+            full_link_row += 1
             if not flows.in_group_links[link]:
                 flows.in_group_links[link] = 1
                 flows.group_links[count] = link
                 count += 1
-    flows.near_end[f] = near_row
+    flows.near_end[f] = full_link_row
     return count
 
 
@@ -163,13 +164,13 @@ def join_group(flows: Traffic, f: int, count: int) -> int:
 def find_levels(flows: Traffic, view: int, first: int, end: int) -> None:
     """Set row `view` of `levels` for the flows of `list_groups`: the share of its full rate that
     each gets, max-min fair, if exchanges first..end - 1 do not send."""
-    bounds, demands, view_levels = flows.bound, flows.most, flows.levels[view]
+    level_bounds, demands, view_levels = flows.bound, flows.most, flows.levels[view]
     for index in range(flows.counts[GROUP_FLOWS]):
         flow = flows.group_flows[index]
-        bounds[flow] = 0.0 if first <= flow < end else demands[flow]
-        view_levels[flow] = bounds[flow]
+        level_bounds[flow] = 0.0 if first <= flow < end else demands[flow]
+        view_levels[flow] = level_bounds[flow]
         flows.stopped[flow] = 0
-    link_count = 0
+    full_link_count = 0
     for index in range(flows.counts[GROUP_LINKS]):
         link = flows.group_links[index]
         if flows.full[link]:
@@ -177,13 +178,14 @@ def find_levels(flows: Traffic, view: int, first: int, end: int) -> None:
             if first < end:
                 flows.scratch[link] = load_without_flows(flows, link, first, end)
             flows.full_at[link], flows.outdated[link] = 0.0, 1
-            flows.rest[link_count] = link
-            link_count += 1
-    if link_count > 0:
+            flows.rest[full_link_count] = link
+            full_link_count += 1
+    if full_link_count > 0:
         max_min_levels(
             flows.start, flows.near_end, flows.near, flows.near_parts, flows.link_start,
-            flows.link_end, flows.owners, flows.owner_parts, bounds, flows.rest, link_count,
-            flows.scratch, flows.full_at, flows.outdated, flows.stopped, view_levels,
+            flows.link_end, flows.owners, flows.owner_parts, level_bounds, flows.rest,
+            full_link_count, flows.scratch, flows.full_at, flows.outdated, flows.stopped,
+            view_levels,
         )  # fmt: skip
 
 

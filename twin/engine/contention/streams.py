@@ -137,7 +137,7 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     rates, flow_of = streams.rate, streams.flow
-    alone_bytes_per_s, level, link_loads = flows.alone, flows.level, flows.scratch
+    alone_bytes_per_s, flow_levels, link_loads = flows.alone, flows.level, flows.scratch
     end_s = begin_s + amount / alone_bytes_per_s[flow_of[v]]
     has_others = False
     for index in range(streams.count[0]):
@@ -157,15 +157,15 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
             if not has_others:
                 fill(link_loads, 0.0)
                 has_others = True
-            add_link_use(flows, flow, level[flow])
-    least_share = 1.0
+            add_link_use(flows, flow, flow_levels[flow])
+    least_rate_share = 1.0
     if has_others:
         links, link_parts = flows.links, flows.parts
         for crossing in range(flows.start[flow_of[v]], flows.end[flow_of[v]]):
-            free_share = max(0.0, 1.0 - link_loads[links[crossing]])
-            if free_share < link_parts[crossing]:  # to divide at every link would be slow
-                least_share = min(least_share, free_share / link_parts[crossing])
-    return least_share
+            free_link_share = max(0.0, 1.0 - link_loads[links[crossing]])
+            if free_link_share < link_parts[crossing]:  # to divide at every link would be slow
+                least_rate_share = min(least_rate_share, free_link_share / link_parts[crossing])
+    return least_rate_share
 
 
 @kernel

@@ -61,16 +61,16 @@ def mark_active(world: World, now_s: float) -> None:
         is_active[first_swap + decode_instance] = is_copying and is_up[prefills + decode_instance]
     for flow in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
         is_active[flow] = pace_bytes_per_s[flow] > 0.0
-    streams, busy_count = world.streams, 0
+    streams, busy_stream_count = world.streams, 0
     for index in range(streams.count[0]):
         stream = streams.busy[index]
         is_unfinished = streams.left_bytes[stream] > 0.0 and has_bytes(world, stream, now_s)
         may_move = stream >= prefills or is_up[prompt_row + stream]
         is_active[streams.flow[stream]] = is_unfinished and may_move
         streams.is_busy[stream] = streams.left_bytes[stream] > 0.0
-        streams.busy[busy_count] = stream
-        busy_count += streams.is_busy[stream]
-    streams.count[0] = busy_count
+        streams.busy[busy_stream_count] = stream
+        busy_stream_count += streams.is_busy[stream]
+    streams.count[0] = busy_stream_count
 
 
 @kernel
@@ -99,8 +99,8 @@ def apply_changed_flows(world: World) -> None:
                 flow = changed_flows[index]
                 wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
                 if (wanted_level > old_demands[flow]) == is_begin:
-                    fullest_load = levels.note_demand(flows, flow, wanted_level)
-                    must_recompute = (is_begin and fullest_load > 1.0 + SLACK) or must_recompute
+                    highest_load = levels.note_demand(flows, flow, wanted_level)
+                    must_recompute = (is_begin and highest_load > 1.0 + SLACK) or must_recompute
     if must_recompute:
         compute_levels(world)
 
@@ -110,19 +110,19 @@ def compute_levels(world: World) -> None:
     """Compute the levels (shares of full rates) of active flows, and from them the slowdown of each
     exchange. Other flows see all-to-all traffic scaled by the share of time it is on the wire."""
     flows = world.traffic
-    exchange_count, counts = flows.duty.size, flows.counts
+    exchange_count, list_sizes = flows.duty.size, flows.counts
     was_overloaded = flows.held[0] == 1
     levels.list_groups(flows)
     levels.find_levels(flows, levels.ALL, 0, 0)
     levels.find_levels(flows, levels.NONE_OF_THEM, 0, exchange_count)
-    has_full_links = counts[levels.FULL] > 0
+    has_full_links = list_sizes[levels.FULL] > 0
     flows.held[0] = has_full_links
     if has_other_models(world):
         read_shared_levels(world)
         levels.clear_notes(flows)
         return
-    noted_count = counts[levels.NOTED]
-    for index in range(noted_count + counts[levels.GROUP_FLOWS]):
+    noted_count = list_sizes[levels.NOTED]
+    for index in range(noted_count + list_sizes[levels.GROUP_FLOWS]):
         flow = flows.noted[index] if index < noted_count else flows.group_flows[index - noted_count]
         if flow < exchange_count:
             flows.level[flow] = flows.levels[levels.ALL, flow]
@@ -149,15 +149,15 @@ def read_shared_levels(world: World) -> None:
 def average_transfer_levels(world: World) -> None:
     """Set the level (share of full rate) of each active flow of this model except expert exchanges:
     the mean of its levels with and without exchanges, by the share of time that these send."""
-    flows, counts = world.traffic, world.traffic.counts
+    flows, list_sizes = world.traffic, world.traffic.counts
     first_exchange, end_exchange = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first_stream, end_stream = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     duty = mean_duty(flows, first_exchange, end_exchange) if flows.held[0] == 1 else 1.0
-    levels_with, levels_without = flows.levels[levels.ALL], flows.levels[levels.NONE_OF_THEM]
-    for index in range(counts[levels.MOVERS]):
+    shared_levels, alone_levels = flows.levels[levels.ALL], flows.levels[levels.NONE_OF_THEM]
+    for index in range(list_sizes[levels.MOVERS]):
         flow = flows.movers[index]
         if first_stream <= flow < end_stream:
-            flows.level[flow] = duty * levels_with[flow] + (1.0 - duty) * levels_without[flow]
+            flows.level[flow] = duty * shared_levels[flow] + (1.0 - duty) * alone_levels[flow]
 
 
 @kernel
@@ -221,8 +221,8 @@ def limit_ports(world: World, p: int) -> None:
     """Limit the ports of prefill instance p to the share of their rate that its hand-off gets."""
     transfer = world.transfer
     rate_share = hand_off_share(world, p)
-    for rank in range(transfer.port_of_prefill.shape[1]):
-        port = transfer.port_of_prefill[p, rank]
+    for die in range(transfer.port_of_prefill.shape[1]):
+        port = transfer.port_of_prefill[p, die]
         transfer.capacity[port] = transfer.granted[port] * rate_share
 
 
@@ -249,22 +249,22 @@ def price_exchange(world: World, column: int) -> None:
     traffic times the present slowdown. They stay during the pass, while levels change."""
     costs = world.costs
     if world.settings.kv_among_experts:
-        wire_factor = mean_exchange_slowdown(world, column)
+        slowdown = mean_exchange_slowdown(world, column)
     else:
-        wire_factor = exchange_slowdown(world, column)
-    if wire_factor == costs.priced[column]:
+        slowdown = exchange_slowdown(world, column)
+    if slowdown == costs.priced[column]:
         return
-    costs.priced[column] = wire_factor
+    costs.priced[column] = slowdown
     prefill_count = world.settings.prefills
     if column < prefill_count:
         if world.settings.has_prefill and not world.settings.colocated:
-            for k in costs.prefill_carried:
-                costs.prefill_now[column, k] = costs.prefill_alone[column, k] * wire_factor
+            for price in costs.prefill_carried:
+                costs.prefill_now[column, price] = costs.prefill_alone[column, price] * slowdown
     elif world.settings.has_decode or world.settings.colocated:
         decode_instance = column - prefill_count
-        for k in costs.decode_carried:
-            costs.decode_now[decode_instance, k] = (
-                costs.decode_alone[decode_instance, k] * wire_factor
+        for price in costs.decode_carried:
+            costs.decode_now[decode_instance, price] = (
+                costs.decode_alone[decode_instance, price] * slowdown
             )
 
 
@@ -274,17 +274,17 @@ def set_transfer_capacity(world: World) -> None:
     rate for n transfers. Ports of prefill instances are also limited to their hand-off's share."""
     transfer, flows = world.transfer, world.traffic
     prefill_count, dies_per_instance = transfer.port_of_prefill.shape
-    exchange = flows.first[w.EXPERTS]
+    first_flow = flows.first[w.EXPERTS]
     for instance in range(prefill_count):
-        duty = flows.duty[exchange + instance] if flows.active[exchange + instance] else 0.0
+        duty = flows.duty[first_flow + instance] if flows.active[first_flow + instance] else 0.0
         for rank in range(dies_per_instance):
             port = transfer.port_of_prefill[instance, rank]
             share = min(transfer_share(transfer, OUT, port, duty), hand_off_share(world, instance))
             transfer.capacity[port] = transfer.granted[port] * share
     decode_ranks = world.settings.decode_ranks
     for decode_instance in range(world.decode.taken.size):
-        flow = exchange + prefill_count + decode_instance
-        duty = flows.duty[flow] if flows.active[flow] else 0.0
+        exchange_flow = first_flow + prefill_count + decode_instance
+        duty = flows.duty[exchange_flow] if flows.active[exchange_flow] else 0.0
         for rank in range(decode_instance * decode_ranks, (decode_instance + 1) * decode_ranks):
             for port in transfer.port_of_decode[rank]:
                 share = transfer_share(transfer, IN, port, duty)
@@ -341,11 +341,13 @@ def exchange_share(world: World, column: int) -> float:
     for transfer_part in range(transfers.active[0]):
         if world.request.rank[transfers.request[transfer_part]] // decode_ranks == decode_instance:
             port = transfers.port_in[transfer_part]
-            transfer_count, port_rate = transfers.crossing[IN, port], transfers.granted[port]
+            transfer_count, port_bytes_per_s = transfers.crossing[IN, port], transfers.granted[port]
             used_bytes_per_s = transfers.capacity[port] - transfers.rest[IN, port]
-            bytes_per_s_left = max(port_rate / (transfer_count + 1.0), port_rate - used_bytes_per_s)
+            bytes_per_s_left = max(
+                port_bytes_per_s / (transfer_count + 1.0), port_bytes_per_s - used_bytes_per_s
+            )
             if bytes_per_s_left > 0.0:
-                rate_share = min(rate_share, bytes_per_s_left / port_rate)
+                rate_share = min(rate_share, bytes_per_s_left / port_bytes_per_s)
     return rate_share
 
 
@@ -365,17 +367,17 @@ def set_parts(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None
     if total_bytes == 0:
         return
     levels.leave_lists(flows, f)
-    row = flows.start[f]
+    crossing_row = flows.start[f]
     for crossing in range(flows.start[f], flows.start[f + 1]):
         server, link_part = flows.port[crossing], flows.whole[crossing]
         if server >= 0:
             if amounts[server] == 0:
                 continue
             link_part = link_part * amounts[server] / total_bytes * scale
-        flows.links[row], flows.parts[row] = flows.way[crossing], link_part
-        flows.server[row] = server
-        row += 1
-    flows.end[f] = row
+        flows.links[crossing_row], flows.parts[crossing_row] = flows.way[crossing], link_part
+        flows.server[crossing_row] = server
+        crossing_row += 1
+    flows.end[f] = crossing_row
 
 
 @kernel
@@ -398,8 +400,8 @@ def new_read_rate(world: World, p: int, now_s: float, amount: float) -> float:
     exchange = flows.first[w.EXPERTS] + world.settings.prompt_row + p
     if flows.most[exchange] > 0.0:  # it comes after
         levels.note_demand(flows, exchange, 0.0)
-    fullest_load = levels.note_demand(flows, first_read + p, flows.wish[first_read + p])
-    if fullest_load > 1.0 + SLACK or is_overloaded:
+    highest_load = levels.note_demand(flows, first_read + p, flows.wish[first_read + p])
+    if highest_load > 1.0 + SLACK or is_overloaded:
         compute_levels(world)
     rate_share = min(float(flows.level[first_read + p]), free_rate_share(world, p, now_s, amount))
     return float(flows.alone[first_read + p]) * rate_share
@@ -411,19 +413,20 @@ def begin_kv_copies_s(world: World, d: int, copied: np.ndarray, alone_s: float) 
     alone_s: seconds without other traffic. Other flows, and ranks of a node that copy together,
     prolong them. copied f8[2 * nodes]: bytes into dies of node n at 2 * n, out at 2 * n + 1."""
     flows, column = world.traffic, world.settings.prefills + d
-    f, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
+    flow, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
     all_bytes_per_s, host_bytes_per_s = world.decode.host_bytes_per_s[d]
-    flows.alone[f] = 0.0  # of nodes and directions with copies, so that a flow of many weighs more
-    for host in range(copied.size):
-        flows.alone[f] += host_bytes_per_s if copied[host] > 0.0 else 0.0
-    set_parts(flows, f, copied, flows.alone[f] / all_bytes_per_s)
-    rate = total(copied) / alone_s
-    flows.pace[f], flows.wish[f], flows.active[f] = rate, min(rate / flows.alone[f], 1.0), 1
+    flows.alone[flow] = 0.0  # of nodes and directions with copies: a flow of many weighs more
+    for direction in range(copied.size):
+        flows.alone[flow] += host_bytes_per_s if copied[direction] > 0.0 else 0.0
+    set_parts(flows, flow, copied, flows.alone[flow] / all_bytes_per_s)
+    bytes_per_s = total(copied) / alone_s
+    flows.pace[flow], flows.wish[flow] = bytes_per_s, min(bytes_per_s / flows.alone[flow], 1.0)
+    flows.active[flow] = 1
     if flows.most[exchange] > 0.0:  # it comes after
         levels.note_demand(flows, exchange, 0.0)
-    if levels.note_demand(flows, f, flows.wish[f]) > 1.0 + SLACK or flows.held[0] == 1:
+    if levels.note_demand(flows, flow, flows.wish[flow]) > 1.0 + SLACK or flows.held[0] == 1:
         compute_levels(world)
-    return float(alone_s * max(1.0, rate / (flows.alone[f] * flows.level[f])))
+    return float(alone_s * max(1.0, bytes_per_s / (flows.alone[flow] * flows.level[flow])))
 
 
 @kernel

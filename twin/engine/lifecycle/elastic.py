@@ -49,9 +49,9 @@ class Elastic:
             for role in self.roles
         }
         if not has_controller:
-            for planned in self.rule.schedule:
-                wanted_counts = tuple(planned.wanted_instances(role) for role in self.roles)
-                self.agenda.add(planned.at_s, partial(self._follow_schedule, wanted_counts))
+            for schedule_entry in self.rule.schedule:
+                wanted_counts = tuple(schedule_entry.wanted_instances(role) for role in self.roles)
+                self.agenda.add(schedule_entry.at_s, partial(self._follow_schedule, wanted_counts))
             return
         rule, lead_s = self.rule, self.rule.metrics_age_s + self.life.full_start_s()
         self._meter = PoolMeter(self.machine, lead_s, forecasts=rule.controller not in BY_PRESSURE)
@@ -63,13 +63,13 @@ class Elastic:
     def _committed_count(self, pool: Pool) -> int:
         """Number of a pool's instances that serve, start, recover, or are planned to start."""
         planned_count = sum(_pool_of(self.life, instance) == pool for instance in self.life.planned)
-        present = self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])
-        return len(present) + planned_count
+        present_instances = self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])
+        return len(present_instances) + planned_count
 
     def _committed_by_role(self) -> Wanted:
         """Number of instances of each role that serve, start or recover, of all supernodes."""
-        counts = {pool: self._committed_count(pool) for pool in self.pools}
-        by_role = [(pool[0], count) for pool, count in counts.items()]
+        count_of_pool = {pool: self._committed_count(pool) for pool in self.pools}
+        by_role = [(pool[0], count) for pool, count in count_of_pool.items()]
         return tuple(sum(n for name, n in by_role if name == role) for role in self.roles)
 
     def _targets(self, wanted: Wanted) -> dict[Pool, int]:
@@ -77,22 +77,24 @@ class Elastic:
         minimum."""
         counts, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.supernodes
         return {
-            (role, number): max(self._least, (counts[role] + supernodes - 1 - number) // supernodes)
-            for role, number in self.pools
+            (role, supernode): max(
+                self._least, (counts[role] + supernodes - 1 - supernode) // supernodes
+            )
+            for role, supernode in self.pools
         }
 
     def _measure_pools(self, t_s: float) -> None:
         """Measure the pools at each interval; the controller gets each result once it has aged."""
         self.agenda.add(t_s + self.rule.interval_s, self._measure_pools)
-        columns_of_pool, starting_count = {}, {}
-        for role, committed in zip(self.roles, self._committed_by_role(), strict=True):
+        columns_of_role, starting_count = {}, {}
+        for role, committed_count in zip(self.roles, self._committed_by_role(), strict=True):
             serving = self.life.in_state(role, "serve")
-            columns_of_pool[role] = [self.setup.instances[instance].index for instance in serving]
-            starting_count[role] = committed - len(serving)
-        measurements = self._meter.measure(columns_of_pool, starting_count, t_s)
+            columns_of_role[role] = [self.setup.instances[instance].index for instance in serving]
+            starting_count[role] = committed_count - len(serving)
+        measurements = self._meter.measure(columns_of_role, starting_count, t_s)
         pools_seen = {
             role: PoolSeen(
-                len(columns_of_pool[role]), starting_count[role],
+                len(columns_of_role[role]), starting_count[role],
                 len(self.life.in_state(role, "drain")), self._size[role], *measurements[role],
             )
             for role in self.roles
@@ -235,7 +237,7 @@ class Elastic:
                         if state != "off" and peer.dies_of(j) & life.dies[k]]  # fmt: skip
             drain_counts = Counter(_pool_of(peer, j) for peer, j in to_stop if peer is life)
             if any(peer.state[j] != "serve" for peer, j in to_stop) or any(
-                count > spare.get(other, 0) for other, count in drain_counts.items()
+                drain_count > spare.get(other, 0) for other, drain_count in drain_counts.items()
             ):
                 continue
             if not all(peer is life or peer.may_yield(j, urgent=urgent) for peer, j in to_stop):
@@ -252,11 +254,11 @@ class Elastic:
             self.life.start(k, t_s)
             self._note_change(t_s, pool)
             return []
-        over: Over = "role" if life.dies[k] <= held_dies else "model"
+        replaced: Over = "role" if life.dies[k] <= held_dies else "model"
         is_all_held = life.dies[k] <= set().union(*(peer.held_dies() for peer in life.together))
         life.planned[k] = len(to_stop)
         for peer, j in to_stop:
-            peer.drain(j, t_s, partial(self._start_after_drain, k, over if is_all_held else ""))
+            peer.drain(j, t_s, partial(self._start_after_drain, k, replaced if is_all_held else ""))
         self._note_change(t_s, pool, *self._other_pools(pool))
         return [_pool_of(life, j) for peer, j in to_stop if peer is life]
 

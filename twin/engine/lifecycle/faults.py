@@ -180,8 +180,8 @@ def move_requests_away(world: World, d: int, now_s: float) -> None:
         instance.running[first_column + d] = 0
         instance.ends_s[first_column + d] = now_s
     refresh_view(world)
-    ranks_each = world.settings.decode_ranks
-    for rank in range(d * ranks_each, (d + 1) * ranks_each):
+    ranks_per_instance = world.settings.decode_ranks
+    for rank in range(d * ranks_per_instance, (d + 1) * ranks_per_instance):
         for slot in range(decode.requests[rank] - 1, -1, -1):
             if not hand_over_request(world, d, decode.slot_table[rank, slot], now_s):
                 return

@@ -117,7 +117,8 @@ class Incidents:
         machine = self.machine
         home_dies = enumerate(machine.setup.instances[k].die_of_rank)
         used_dies = machine.dies_in_use() | machine.out
-        return [r for r, die in home_dies if machine.members[k][r] is None and die not in used_dies]
+        return [rank for rank, die in home_dies
+                if machine.members[k][rank] is None and die not in used_dies]  # fmt: skip
 
     def _return_dies(self, k: int) -> bool:
         """Return repaired dies of instance k to their ranks; returns whether there were any."""
@@ -130,21 +131,21 @@ class Incidents:
         """Let repaired dies of instance k read their weights from the DRAM of nodes, then serve. A
         transfer that has begun is not repeated, unless one of its dies has failed meanwhile."""
         machine = self.machine
-        transfer = machine.coming.get(k)
-        if transfer is not None and not machine.out.isdisjoint(transfer.dies):
+        incoming = machine.coming.get(k)
+        if incoming is not None and not machine.out.isdisjoint(incoming.dies):
             self.life.loading.stop(k, t_s)
-            transfer = None
+            incoming = None
         original_dies = machine.setup.instances[k].die_of_rank
         repaired_dies = [original_dies[rank] for rank in self._repaired_ranks(k)]
-        new_dies = [die for die in repaired_dies if transfer is None or die not in transfer.dies]
+        new_dies = [die for die in repaired_dies if incoming is None or die not in incoming.dies]
         if not new_dies:
             return
-        rejoin = partial(self._rejoin_repaired_dies, k)
+        rejoin_action = partial(self._rejoin_repaired_dies, k)
         weight_bytes = machine.roles[k].memory.weights * len(new_dies)
         try:
-            self.life.loading.load(k, new_dies, weight_bytes, t_s, rejoin)
+            self.life.loading.load(k, new_dies, weight_bytes, t_s, rejoin_action)
         except HardwareError:
-            self.agenda.add(t_s, rejoin)
+            self.agenda.add(t_s, rejoin_action)
 
     def _rejoin_repaired_dies(self, k: int, t_s: float) -> None:
         """Return the repaired dies of instance k to their ranks, unless it is down or absent."""
@@ -259,11 +260,11 @@ class Incidents:
         }
         expert_bytes = machine.setup.expert_bytes(machine.setup.instances[k].role)
         expert_bytes /= role_pool.own.pp_stages  # a die has those of its stage
-        die_bytes = self.missing(k, lost_places) * expert_bytes if live_dies else 0.0
+        reload_bytes_per_die = self.missing(k, lost_places) * expert_bytes if live_dies else 0.0
         end_recovery = self._recovery_end_action(k)
-        if die_bytes > 0.0:
+        if reload_bytes_per_die > 0.0:
             with suppress(HardwareError):  # no DRAM is left to read from
-                return self.life.loading.load(k, live_dies, die_bytes, t_s, end_recovery)
+                return self.life.loading.load(k, live_dies, reload_bytes_per_die, t_s, end_recovery)
         return self.agenda.add(t_s, end_recovery)
 
     def _recovery_end_action(self, k: int) -> Then:
@@ -331,13 +332,13 @@ class Incidents:
         machine = self.machine
         instance, column = machine.setup.instances[k], machine.column(k)
         world, instances = machine.world, machine.world.instance
-        event = self.down.pop(k)
-        event.end_s = t_s
+        down_event = self.down.pop(k)
+        down_event.end_s = t_s
         self.hit[k].clear()
         if instance.role != "decode" and world.prefill.reading[instance.index]:
-            world.prefill.begin_s[instance.index] += t_s - event.t_s  # so long it was not busy
+            world.prefill.begin_s[instance.index] += t_s - down_event.t_s  # so long it was not busy
         if instances.running[column]:  # a batch of prefill goes on where it was
-            instances.ends_s[column] += t_s - event.t_s
+            instances.ends_s[column] += t_s - down_event.t_s
             record_busy(world, column, t_s, instances.ends_s[column], 1.0)
             no_operators = world.costs.prefill_operators[:0]
             log_pass(world, column, t_s, instances.ends_s[column], 0, 0.0, no_operators)
@@ -418,7 +419,7 @@ class MemoryServers:
         for pool_row in range(pool.capacity.size):
             nodes = machine.setup.pool_nodes(pool_row // len(quotas))
             nodes_left = [node for node in nodes if node not in self._out]
-            dram_left = dram_ratio(machine.fabric, nodes_left)
-            dram_share = dram_left / max(dram_ratio(machine.fabric, nodes), 1e-9)
+            dram_nodes_left = dram_ratio(machine.fabric, nodes_left)
+            dram_share = dram_nodes_left / max(dram_ratio(machine.fabric, nodes), 1e-9)
             pool_blocks = machine.setup.pool_blocks * dram_share * quotas[pool_row % len(quotas)]
             resize_pool(pool, pool_row, int(pool_blocks))

@@ -80,13 +80,13 @@ class Life:
         self._begun = [0] * len(self.dies)  # starts of each instance: what an aborted one left over
         self.stops: set[int] = set()  # instances that failed while they drained
         self._failed: set[int] = set()  # instances that have failed since they were built
-        for number in range(len(self.dies)):
-            if number < self.setup.declared:
-                self._enter_state(number, "serve", 0.0)
+        for k in range(len(self.dies)):
+            if k < self.setup.declared:
+                self._enter_state(k, "serve", 0.0)
             else:
-                self.set_open(number, 0, up=0)
-                self._enter_state(number, "off", 0.0)
-                machine.members[number] = [None] * len(self.dies[number])
+                self.set_open(k, 0, up=0)
+                self._enter_state(k, "off", 0.0)
+                machine.members[k] = [None] * len(self.dies[k])
         self.share_dram(self.residency, 0)
         if self.moves:
             machine.lay_flows()
@@ -202,8 +202,8 @@ class Life:
         instance. over: it replaces instances of another role ("role") or model ("model") on the
         same NPUs, and uses their processes; "": the NPUs are free. If all roles read one stored
         model, "role" means that the weights are already in DRAM."""
-        together = self.machine.together
-        if self.dies[k] & self.machine.out.union(*(machine.dies_in_use() for machine in together)):
+        machines = self.machine.together
+        if self.dies[k] & self.machine.out.union(*(machine.dies_in_use() for machine in machines)):
             return
         self._enter_state(k, "process", t_s)
         self._begun[k] += 1
@@ -264,12 +264,12 @@ class Life:
                 begin_load(now_s)
 
         while waiting:
-            fetcher = next(iter(waiting))
-            _, model_bytes = self._stored_model(fetcher)
-            self._send_weights(self.loading.fetch, fetcher, model_bytes, t_s, load_all)
-            if self.state[fetcher] == "fetch":
+            fetching_instance = next(iter(waiting))
+            _, model_bytes = self._stored_model(fetching_instance)
+            self._send_weights(self.loading.fetch, fetching_instance, model_bytes, t_s, load_all)
+            if self.state[fetching_instance] == "fetch":
                 return
-            del waiting[fetcher]
+            del waiting[fetching_instance]
 
     def _stop_waiting(self, k: int, t_s: float) -> None:
         """Remove instance k from those that wait for their model. If k was fetching it, the next
@@ -315,8 +315,9 @@ class Life:
         i, plane = self.setup.instances[k], self.setup.scenario.memory_pool.read_plane
         weight_bytes = float(self.machine.roles[k].memory.weights * i.dies)
         nodes = self.setup.nodes_with_weights(i)
-        link_rate = float(pool_read(self.machine.fabric, i.die_of_rank, plane, nodes).bytes_per_s)
-        return weight_bytes, weight_bytes / min(link_rate, self.loading.loader_bytes_per_s * i.dies)
+        bytes_per_s = float(pool_read(self.machine.fabric, i.die_of_rank, plane, nodes).bytes_per_s)
+        bytes_per_s = min(bytes_per_s, self.loading.loader_bytes_per_s * i.dies)
+        return weight_bytes, weight_bytes / bytes_per_s
 
     def _send_weights(self, transfer: Send, k: int, size: float, t_s: float, then: Then) -> None:
         """Start a transfer of `size` bytes to instance k by `transfer`, a method of `Loading`, and

@@ -96,24 +96,24 @@ class PoolMeter:
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
         self._update_rates(span_s)
-        handed_on_per_s, by_role = math.inf, {}
+        handed_on_req_per_s, by_role = math.inf, {}
         for role, role_rows in instances.items():
-            row_numbers, of_phases = np.array(role_rows, np.int64), []
+            instance_rows, by_phase = np.array(role_rows, np.int64), []
             if role != "decode":
-                prefill_and_rate = self._measure_prefill(row_numbers, starting[role], t_s, span_s)
-                handed_on_per_s = prefill_and_rate[1]
-                of_phases.append(prefill_and_rate[0])
+                prefill_and_rate = self._measure_prefill(instance_rows, starting[role], t_s, span_s)
+                handed_on_req_per_s = prefill_and_rate[1]
+                by_phase.append(prefill_and_rate[0])
             if role != "prefill":
-                of_phases.append(self._measure_decode(row_numbers, handed_on_per_s, t_s))
-            by_role[role] = of_phases[0] if len(of_phases) == 1 else _combine_measured(*of_phases)
+                by_phase.append(self._measure_decode(instance_rows, handed_on_req_per_s, t_s))
+            by_role[role] = by_phase[0] if len(by_phase) == 1 else _combine_measured(*by_phase)
         return by_role
 
     def _update_rates(self, span_s: float) -> None:
         """Set rates (1/s) of arrived, computed, departed work in span_s, and means over a lead."""
         request, record, decode = self.world.request, self.world.record, self.world.decode
         windows, counters, last_totals = record.windows[:-1], record.counters, self._counted
-        self._arrived, first_new = int(counters[w.ARRIVED]), self._arrived
-        prompt_tokens = request.input_tokens[first_new : self._arrived].astype(np.float64)
+        self._arrived, first_new_row = int(counters[w.ARRIVED]), self._arrived
+        prompt_tokens = request.input_tokens[first_new_row : self._arrived].astype(np.float64)
         decoding_requests = float(decode.in_batch.sum())
         totals = {
             "requests": float(self._arrived),
@@ -150,28 +150,31 @@ class PoolMeter:
         batch_s = prefill.pass_s + budget_tokens * (
             prefill.s_per_token + pairs_per_token * prefill.s_per_pair
         )
-        speeds = budget_tokens / batch_s  # tokens/s
+        tokens_per_s = budget_tokens / batch_s  # tokens/s
         if mean_rates["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean_rates["full_line_s"] / mean_rates["full_s"]
-        speeds = speeds * self._reached
-        pool_tokens_per_s, one_per_s = max(float(speeds[columns].sum()), 1e-9), float(speeds.max())
+        tokens_per_s = tokens_per_s * self._reached
+        pool_tokens_per_s = max(float(tokens_per_s[columns].sum()), 1e-9)
+        one_tokens_per_s = float(tokens_per_s.max())
         coming_tokens_per_s = mean_rates["tokens"] * fresh_share
-        later_tokens_per_s = pool_tokens_per_s + starting * one_per_s  # when these serve
+        later_tokens_per_s = pool_tokens_per_s + starting * one_tokens_per_s  # when these serve
         # Prompt tokens in the queue when an instance that starts now serves.
         excess_tokens_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_tokens_per_s)
         backlog = max(0.0, fresh_share * queued_tokens + excess_tokens_per_s * self._lead_s)
-        needed_now = self._rate["tokens"] * fresh_share / one_per_s
-        needed = max(
-            self._forecasts[0].forecast(t_s, needed_now, coming_tokens_per_s / one_per_s),
-            (coming_tokens_per_s + backlog / self._lead_s) / one_per_s,  # and is gone as long after
+        needed_now = self._rate["tokens"] * fresh_share / one_tokens_per_s
+        needed_count = max(
+            self._forecasts[0].forecast(t_s, needed_now, coming_tokens_per_s / one_tokens_per_s),
+            # And is gone as long after.
+            (coming_tokens_per_s + backlog / self._lead_s) / one_tokens_per_s,
         )
         measurement = (
             in_queue, queued_tokens / (budget_tokens * max(columns.size, 1)),
             max(0.0, self._rate["computed"] / pool_tokens_per_s),
-            self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed if self._foresees else math.nan,
+            self._mean_ttft_s(t_s, span_s) / self._ttft_s,
+            needed_count if self._foresees else math.nan,
         )  # fmt: skip
-        later_requests = mean_rates["requests"] * later_tokens_per_s
-        return measurement, later_requests / max(coming_tokens_per_s, 1e-9)
+        weighted_req_per_s = mean_rates["requests"] * later_tokens_per_s
+        return measurement, weighted_req_per_s / max(coming_tokens_per_s, 1e-9)
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
         """Mean TTFT (s) of first tokens in the span_s before t_s; 0 without one."""
@@ -190,7 +193,8 @@ class PoolMeter:
         waiting = int(counters[w.FRONTED]) + sum(int(counters[counter]) for counter in BACK)
         waiting -= int(counters[w.ROUTED] + counters[w.REJECTED_ROUTER] + counters[w.GIVEN_UP])
         waiting -= int(counters[w.CANCELLED_BY_CLIENT] - counters[w.LEFT_EARLY])
-        slots, taken = max(float(decode.room[rows].sum()), 1.0), float(decode.taken[rows].sum())
+        slots = max(float(decode.room[rows].sum()), 1.0)
+        taken_slots = float(decode.taken[rows].sum())
         ranks = self.world.settings.decode_ranks
         kv_space_tokens = float(decode.kv_tokens[rows].sum()) * ranks
         context_tokens = float(decode.context.reshape(-1, ranks)[rows].sum())
@@ -199,15 +203,17 @@ class PoolMeter:
         iteration_s = self._rate["iteration_s"] / max(self._rate["iterations"], 1e-9)
         tpot_s = iteration_s / self._per_iteration
         decoding = float(decode.in_batch.sum())
-        needed = math.nan
+        needed_count = math.nan
         if self._foresees:
             requests_coming = waiting + float(decode.taken.sum()) - decoding
             requests_of_one = self._requests_of_one_instance()
             later_requests = self._expected_decoding(decoding, requests_coming, handed_on_per_s)
             later_instances = later_requests / requests_of_one
-            needed = self._forecasts[1].forecast(t_s, decoding / requests_of_one, later_instances)
+            needed_count = self._forecasts[1].forecast(
+                t_s, decoding / requests_of_one, later_instances
+            )
         relative_tpot = max(0.0, tpot_s) / self._tpot_s
-        return waiting, (taken + waiting) / slots, busy_share, relative_tpot, needed
+        return waiting, (taken_slots + waiting) / slots, busy_share, relative_tpot, needed_count
 
     def _expected_decoding(self, decoding: float, coming: float, handed_on_per_s: float) -> float:
         """Expected number of decoding requests after the lead time: present ones that remain
@@ -245,14 +251,14 @@ class PoolMeter:
         kv_share = float(rank_context_tokens.sum()) / (decode.kv_tokens[fullest_row] * ranks)
         highest_fullness = max(request_count / float(decode.room[fullest_row]), kv_share)
         least_factor, most_factor = 1.0 / request_count, 1.0 / highest_fullness
-        limit_s = NEAR_SLO * self._tpot_s * self._per_iteration
+        iteration_limit_s = NEAR_SLO * self._tpot_s * self._per_iteration
         least_s, most_s = iteration_s(least_factor), iteration_s(most_factor)
-        if least_s <= limit_s < most_s:
+        if least_s <= iteration_limit_s < most_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
-                range_share = (limit_s - least_s) / (most_s - least_s)
+                range_share = (iteration_limit_s - least_s) / (most_s - least_s)
                 tried_factor = least_factor + range_share * (most_factor - least_factor)
                 tried_s = iteration_s(tried_factor)
-                if tried_s > limit_s:
+                if tried_s > iteration_limit_s:
                     most_factor, most_s = tried_factor, tried_s
                 else:
                     least_factor, least_s = tried_factor, tried_s

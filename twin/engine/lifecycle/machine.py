@@ -179,7 +179,7 @@ class Machine:
         costs_in_use, traffic = self.world.costs, self.world.traffic
         instance_row, coefficients = instance.index, numbers(costs.coefficients)
         costs_in_use.sent[self.column(k)] = bytes_sent(costs)
-        carried_places, prices_now, prices_alone = (
+        carried_indices, prices_now, prices_alone = (
             (costs_in_use.prefill_carried, costs_in_use.prefill_now, costs_in_use.prefill_alone)
             if instance.role == "prefill"
             else (costs_in_use.decode_carried, costs_in_use.decode_now, costs_in_use.decode_alone)
@@ -191,9 +191,9 @@ class Machine:
             self._price_copies(k)
         if instance.role != "decode":
             self._price_reads(instance_row, costs)
-        wire_factor = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
-        prices_now[instance_row, carried_places] *= wire_factor
-        costs_in_use.priced[self.column(k)] = wire_factor
+        exchange_slowdown = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
+        prices_now[instance_row, carried_indices] *= exchange_slowdown
+        costs_in_use.priced[self.column(k)] = exchange_slowdown
         self._set_ports(k)
 
     def _price_copies(self, k: int) -> None:
@@ -208,11 +208,12 @@ class Machine:
         instance_costs = self.roles[k]
         layer_bytes = token_bytes / layer_count * instance_costs.die_kv
         layer_bytes *= instance_costs.pool.own.pp_stages
-        copies_rate = copies_bytes_per_s(self.facts, block_tokens * layer_bytes)
-        bytes_per_s = host_copy_rates(self.fabric, dies, "ub")
+        copy_bytes_per_s = copies_bytes_per_s(self.facts, block_tokens * layer_bytes)
+        host_bytes_per_s = host_copy_rates(self.fabric, dies, "ub")
         instance_row = self.setup.instances[k].index
         self.world.decode.s_per_host_byte[instance_row] = [
-            1.0 / min(link_rate / len(dies), copies_rate) for link_rate in reversed(bytes_per_s)
+            1.0 / min(link_bytes_per_s / len(dies), copy_bytes_per_s)
+            for link_bytes_per_s in reversed(host_bytes_per_s)
         ]
 
     def _price_reads(self, p: int, costs: RoleCosts) -> None:
@@ -222,12 +223,12 @@ class Machine:
         hot_table = world_costs.prefill_hot_tokens, world_costs.prefill_hot_factor[p]
         if settings.colocated:
             hot_table = world_costs.decode_hot_tokens, world_costs.decode_hot_factor[p]
-        mean_prompt = float(self.setup.requests.input_tokens[self.setup.at_start :].mean())
+        mean_prompt_tokens = float(self.setup.requests.input_tokens[self.setup.at_start :].mean())
         prefill.read_bytes_per_token[p] = costs.fetch.bytes_per_token
         read_flow = int(self.world.traffic.first[w.POOL_READ]) + p
         self.set_pace(read_flow, costs.fetch.copies_bytes_per_s)
         prefill.ahead_s_per_token[p] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
-        batch_args = costs, float(settings.prefill_budget), mean_prompt, hot_table
+        batch_args = costs, float(settings.prefill_budget), mean_prompt_tokens, hot_table
         prefill.recompute_s_per_token[p] = recompute_s_per_token(*batch_args)
         pass_s, token_s, pair_s = fit_batch_s(*batch_args)
         prefill.pass_s[p], prefill.s_per_token[p] = pass_s, token_s

@@ -48,13 +48,13 @@ def share_links(machines: Sequence[Machine]) -> bool:
     ]
     exchange_count = sum(instances for _, instances, _ in sizes_of_models)
     flow_numbers, next_exchange, next_other = [], 0, exchange_count
-    for prefills, instance_count, swaps in sizes_of_models:
+    for prefills, instance_count, has_swaps in sizes_of_models:
         first_numbers = next_exchange, next_other
-        flow_numbers.append(number_flows(prefills, instance_count, swaps, *first_numbers))
+        flow_numbers.append(number_flows(prefills, instance_count, has_swaps, *first_numbers))
         next_exchange += instance_count
         next_other = int(flow_numbers[-1][1].max(initial=next_other))
     pace_bytes_per_s, is_active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
-    duty, crowding = np.zeros(exchange_count), np.ones(exchange_count)
+    exchange_duty, exchange_slowdown = np.zeros(exchange_count), np.ones(exchange_count)
     for world, (first_flow, end_flow) in zip(worlds, flow_numbers, strict=True):
         flows = world.traffic
         for kind in w.FLOWS:
@@ -63,8 +63,9 @@ def share_links(machines: Sequence[Machine]) -> bool:
         stream_flows = [first_flow[kind] + np.arange(world.settings.prefills) for kind in w.STREAMS]
         world.streams.flow = np.concatenate(stream_flows)
         flows.assign(
-            first=first_flow, last=end_flow, pace=pace_bytes_per_s, active=is_active, duty=duty,
-            crowding=crowding, alone=np.ones(next_other), wish=np.ones(next_other),
+            first=first_flow, last=end_flow, pace=pace_bytes_per_s, active=is_active,
+            duty=exchange_duty, crowding=exchange_slowdown, alone=np.ones(next_other),
+            wish=np.ones(next_other),
         )  # fmt: skip
     for machine in machines:
         machine.number_flows(machines)

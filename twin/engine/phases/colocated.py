@@ -21,32 +21,34 @@ def advance_colocated(world: World, t1: float) -> None:
     """Advance every colocated instance to t1 (s)."""
     decode_state, instance, first_column = world.decode, world.instance, world.settings.prefills
     prefill = world.prefill
-    for row in range(decode_state.taken.size):
-        while instance.up[first_column + row]:
-            if prefill.reading[row]:
-                read_end_s = max(prefill.read_end_s[row], instance.ends_s[first_column + row])
+    for instance_row in range(decode_state.taken.size):
+        while instance.up[first_column + instance_row]:
+            if prefill.reading[instance_row]:
+                read_end_s = max(
+                    prefill.read_end_s[instance_row], instance.ends_s[first_column + instance_row]
+                )
                 if read_end_s > t1:
                     break
-                launch_mixed(world, row, read_end_s)
+                launch_mixed(world, instance_row, read_end_s)
             # Those whose KV is there from the start wait to join_batch, with or without a prompt.
             now_s = min(
-                decode.next_action_s(world, row, prefill.queue[row, w.HEAD]),
-                decode.next_action_s(world, row, decode_state.wait[row, w.HEAD]),
+                decode.next_action_s(world, instance_row, prefill.queue[instance_row, w.HEAD]),
+                decode.next_action_s(world, instance_row, decode_state.wait[instance_row, w.HEAD]),
             )
             if now_s > t1:
                 break
-            if instance.running[first_column + row]:
-                decode.end_iteration(world, row, now_s)
-                finish_chunks(world, row, now_s)
-            decode.admit_ready(world, row, now_s)  # who is there when the run begins
-            decode.make_room(world, row, now_s)
-            batch_tokens = form_batch(world, row, now_s)
-            instance.running[first_column + row] = 0
-            instance.ends_s[first_column + row] = now_s
-            if prefill.batch_reads[row] > 0.0:
-                pool.begin_reading(world, row, now_s)
-            elif decode_state.in_batch[row] > 0 or batch_tokens > 0:
-                launch_mixed(world, row, now_s)
+            if instance.running[first_column + instance_row]:
+                decode.end_iteration(world, instance_row, now_s)
+                finish_chunks(world, instance_row, now_s)
+            decode.admit_ready(world, instance_row, now_s)  # who is there when the run begins
+            decode.make_room(world, instance_row, now_s)
+            batch_tokens = form_batch(world, instance_row, now_s)
+            instance.running[first_column + instance_row] = 0
+            instance.ends_s[first_column + instance_row] = now_s
+            if prefill.batch_reads[instance_row] > 0.0:
+                pool.begin_reading(world, instance_row, now_s)
+            elif decode_state.in_batch[instance_row] > 0 or batch_tokens > 0:
+                launch_mixed(world, instance_row, now_s)
 
 
 @kernel
@@ -72,7 +74,8 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     """Begin an iteration of instance c over its decode batch and the formed chunks of prompts. It
     is recorded from their forming on, and computes from read_s on, when their cached KV is read."""
     settings, state, costs, prefill = world.settings, world.decode, world.costs, world.prefill
-    now_s, batch_tokens, pairs = prefill.begin_s[c], prefill.batch_tokens[c], prefill.batch_pairs[c]
+    now_s, batch_tokens = prefill.begin_s[c], prefill.batch_tokens[c]
+    batch_pairs = prefill.batch_pairs[c]
     pool.record_read_delay(world, c)
     prefill.reading[c] = 0
     price_exchange(world, settings.prefills + c)
@@ -92,4 +95,4 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     if batch_tokens > 0.0:
         record_amount(world, window_sums, now_s, end_s, w.PREFILL_TOKENS, batch_tokens)
         record_amount(world, window_sums, now_s, end_s, w.PREFILL_BATCHES, 1.0)
-    decode.begin_iteration(world, c, now_s, end_s, batch_tokens, pairs)
+    decode.begin_iteration(world, c, now_s, end_s, batch_tokens, batch_pairs)

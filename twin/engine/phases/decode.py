@@ -77,13 +77,13 @@ def deliver_first_token(world: World, i: int, now_s: float) -> None:
     request = world.request
     if world.settings.colocated:
         return
-    prefill_row, first_s = request.prefill_instance[i], now_s
+    prefill_row, first_token_s = request.prefill_instance[i], now_s
     # None computed the prompt of a request that was inside when the run began.
     if world.settings.first_after_pass and prefill_row != w.NONE:
-        pass_is_older = world.prefill.begin_s[prefill_row] <= request.ready_s[i]
-        if world.instance.running[prefill_row] and pass_is_older:
-            first_s = max(first_s, world.instance.ends_s[prefill_row])
-    request.transfer_end_s[i] = first_s
+        pass_began_before = world.prefill.begin_s[prefill_row] <= request.ready_s[i]
+        if world.instance.running[prefill_row] and pass_began_before:
+            first_token_s = max(first_token_s, world.instance.ends_s[prefill_row])
+    request.transfer_end_s[i] = first_token_s
 
 
 @kernel
@@ -159,7 +159,7 @@ def record_rank_load(world: World, d: int, begin_s: float, end_s: float) -> tupl
     """Add requests and context of each rank of instance d, times the seconds of an iteration, to
     its sums. Returns (tokens that the iteration adds, context tokens) of the instance."""
     settings, decode = world.settings, world.decode
-    counted_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
+    steady_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
     growth, context, requests = decode.growth, decode.context, decode.requests
     request_s, context_s = decode.request_s, decode.context_s
     new_tokens = context_tokens = 0.0
@@ -167,11 +167,11 @@ def record_rank_load(world: World, d: int, begin_s: float, end_s: float) -> tupl
     for rank in range(first_rank, first_rank + settings.decode_ranks):
         new_tokens += growth[rank]
         context_tokens += context[rank]
-        request_s[rank] += requests[rank] * counted_s
-        context_s[rank] += context[rank] * counted_s
-    if counted_s > 0.0:
+        request_s[rank] += requests[rank] * steady_s
+        context_s[rank] += context[rank] * steady_s
+    if steady_s > 0.0:
         span_s = end_s - begin_s
-        world.record.gaps[bin_of(span_s)] += decode.in_batch[d] * counted_s / span_s
+        world.record.gaps[bin_of(span_s)] += decode.in_batch[d] * steady_s / span_s
     return new_tokens, context_tokens
 
 
@@ -196,12 +196,12 @@ def begin_iteration(
     flops = decode_flops(decode_coefficients, requests, context_tokens)
     if settings.colocated:
         flops = mixed_flops(decode_coefficients, requests, context_tokens, prompt_tokens, pairs)
-    kv_tokens = settings.decode_ranks * decode.kv_tokens[d]
+    kv_space_tokens = settings.decode_ranks * decode.kv_tokens[d]
     record.fields[0], record.amounts[0] = w.ITERATIONS, 1.0
     record.fields[1], record.amounts[1] = w.ITERATION_S, span_s
     record.fields[2], record.amounts[2] = w.DECODE_TOKENS, new_tokens
     record.fields[3], record.amounts[3] = w.DECODE_BUSY_S, span_s
-    record.fields[4], record.amounts[4] = w.KV_USED_S, context_tokens / kv_tokens * span_s
+    record.fields[4], record.amounts[4] = w.KV_USED_S, context_tokens / kv_space_tokens * span_s
     record.fields[5], record.amounts[5] = w.HBM_BYTES, hbm_bytes
     record.fields[6], record.amounts[6] = w.FLOPS, flops
     for operator in range(operators.size):
@@ -335,13 +335,13 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         candidate = decode.slot_table[rank, slot]
         if (request.joined[candidate], candidate) > (request.joined[victim], victim):
             victim = candidate
-    is_last = decode.requests[rank] == 1
+    is_only_request = decode.requests[rank] == 1
     take_from_batch(world, d, victim)
-    is_swapped = not is_last and swap_out(world, d, victim)
+    is_swapped = not is_only_request and swap_out(world, d, victim)
     if not is_swapped:
         free_slot(world, d, victim)
         request.ready_s[victim] = now_s
-    if is_last:
+    if is_only_request:
         request.status[victim], request.reason[victim] = w.REJECTED, w.OUTGREW_DECODE
         world.record.counters[w.REJECTED_DECODE] += 1
         schedule_next(world, victim, now_s)

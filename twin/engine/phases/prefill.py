@@ -111,14 +111,14 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             if pool_tokens > 0:
                 prefill.cold_blocks[0] += pool.count_reads(world, p, i, cached_tokens, hbm_blocks)
         # Each token attends to all before it.
-        new_pairs = chunk_tokens * (cached_tokens + 0.5 * (chunk_tokens + 1))
+        attention_pairs = chunk_tokens * (cached_tokens + 0.5 * (chunk_tokens + 1))
         prefill.die_tokens[die] += chunk_tokens
-        prefill.die_pairs[die] += new_pairs
+        prefill.die_pairs[die] += attention_pairs
         if settings.colocated:
-            add_chunk_to_ranks(world, p, i, float(chunk_tokens), new_pairs)
+            add_chunk_to_ranks(world, p, i, float(chunk_tokens), attention_pairs)
         batch_tokens += chunk_tokens
         kv_tokens = new_kv_tokens
-        batch_pairs += new_pairs
+        batch_pairs += attention_pairs
         request.progress[i] += chunk_tokens
         next_request = request.following[i]
         if chunk_tokens == tokens_left:
@@ -187,9 +187,9 @@ def groups_with_prompts(world: World, p: int, now_s: float) -> int:
 @kernel
 def attention_s(world: World, p: int, die: int) -> float:
     """Seconds of attention in a layer on a die (or die group) of instance p, without launches."""
-    prefill, pair_s = world.prefill, world.costs.prefill[p].core.pair
-    token_s = prefill.attention_s_per_token[p] * prefill.die_tokens[die]
-    return float(token_s + pair_s * prefill.die_pairs[die])
+    prefill, s_per_pair = world.prefill, world.costs.prefill[p].core.pair
+    token_work_s = prefill.attention_s_per_token[p] * prefill.die_tokens[die]
+    return float(token_work_s + s_per_pair * prefill.die_pairs[die])
 
 
 @kernel
@@ -217,8 +217,8 @@ def tokens_to_even_share(world: World, p: int, die: int, tokens_before: int) -> 
     token_s, pair_s = prefill.attention_s_per_token[p], prices.core.pair
     mean_context_tokens = prefill.computed_pairs[p] / max(prefill.computed_tokens[p], 1.0)
     group_count = prices.layout.dies / prices.layout.context_dies
-    share_s = world.settings.prefill_budget / group_count * (token_s + mean_context_tokens * pair_s)
-    seconds_left = share_s - attention_s(world, p, die)
+    group_s = world.settings.prefill_budget / group_count * (token_s + mean_context_tokens * pair_s)
+    seconds_left = group_s - attention_s(world, p, die)
     if seconds_left <= 0.0:
         return 0
     next_s = token_s + tokens_before * pair_s

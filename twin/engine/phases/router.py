@@ -231,8 +231,8 @@ def unservable_reason(world: World, i: int) -> int:
 def place_request(world: World, i: int, now_s: float) -> bool:
     """Reserve a decode rank and choose a prefill instance for request i; False: no room."""
     settings, request = world.settings, world.request
-    first_row = settings.prompt_row
-    is_open = world.instance.open[first_row : first_row + settings.prefills]
+    first_column = settings.prompt_row
+    is_open = world.instance.open[first_column : first_column + settings.prefills]
     if settings.front and not world.front.opened[request.supernode[i]]:
         return False
     instance = w.NONE
@@ -260,7 +260,7 @@ def reserve_rank(world: World, instance: int, i: int, tokens: float) -> int:
     """Reserve a slot and `tokens` of KV space for request i on a rank of `instance` (NONE: of the
     open one with fewest requests, else the next with room); returns the rank, or NONE."""
     settings, decode = world.settings, world.decode
-    ranks, is_open = settings.decode_ranks, world.instance.open[settings.prefills :]
+    ranks_per_instance, is_open = settings.decode_ranks, world.instance.open[settings.prefills :]
     supernode_of = world.front.of_decode
     best_instance = instance
     if instance == w.NONE:
@@ -283,24 +283,24 @@ def reserve_rank(world: World, instance: int, i: int, tokens: float) -> int:
             continue
         if tokens >= decode.refused[d]:
             continue
-        first_rank, end_rank = d * ranks, (d + 1) * ranks
+        first_rank, end_rank = d * ranks_per_instance, (d + 1) * ranks_per_instance
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
             for rank in range(first_rank, end_rank):
                 has_room = decode.taken_slots[rank] < decode.slots[rank]
                 has_room = has_room and decode.taken_tokens[rank] + tokens <= decode.kv_tokens[d]
                 decode.price[rank] = decode.taken_tokens[rank] if has_room else np.inf
-            rank_place = lightest_cell(world, d, i, decode.price[first_rank:end_rank])
+            rank_index = lightest_cell(world, d, i, decode.price[first_rank:end_rank])
         else:
-            rank_place = choose_rank(
+            rank_index = choose_rank(
                 settings.rank_choice, world.record.counters[w.ROUTED],
                 decode.taken_slots[first_rank:end_rank], decode.taken_tokens[first_rank:end_rank],
                 decode.taken[d], decode.all_tokens[d], decode.slots[first_rank:end_rank],
                 decode.kv_tokens[d], tokens, decode.price[first_rank:end_rank],
             )  # fmt: skip
-            if rank_place == w.NONE:
+            if rank_index == w.NONE:
                 decode.refused[d] = tokens
-        if rank_place != w.NONE:
-            rank = first_rank + rank_place
+        if rank_index != w.NONE:
+            rank = first_rank + rank_index
             decode.changed[d] = 1
             decode.taken[d] += 1
             decode.taken_slots[rank] += 1
@@ -317,9 +317,9 @@ def update_queue_view(world: World, i: int, now_s: float) -> None:
     view would depend on the step. A new request still joins a batch that is not full, so only full
     ones add time."""
     prefill, settings, router_view = world.prefill, world.settings, world.seen
-    instance, first_row, budget = world.instance, settings.prompt_row, settings.prefill_budget
-    is_open, is_running = instance.open[first_row:], instance.running[first_row:]
-    ends_s = instance.ends_s[first_row:]
+    instance, first_column, budget = world.instance, settings.prompt_row, settings.prefill_budget
+    is_open, is_running = instance.open[first_column:], instance.running[first_column:]
+    ends_s = instance.ends_s[first_column:]
     for row in range(router_view.wait_s.size):
         router_view.opened[row] = may_serve(world, is_open[row], world.front.of_prefill[row], i)
         queued_tokens, work_s, ahead_s = prefill.queued_tokens[row], prefill.queued_s[row], 0.0
@@ -372,8 +372,8 @@ def misses_ttft(world: World, i: int, now_s: float) -> bool:
             added_s = prefill_work_s(world, prefill_row, i, hit_tokens, hbm_tokens)
             ahead_s = prefill_end_in_s(world, prefill_row, i, hit_tokens, added_s, now_s)
             ahead_s += lone_transfer_s(world, prefill_row, i)
-    limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
-    return now_s - request.arrival_s[i] + ahead_s > limit_s
+    ttft_limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
+    return now_s - request.arrival_s[i] + ahead_s > ttft_limit_s
 
 
 @kernel

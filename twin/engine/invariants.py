@@ -133,12 +133,12 @@ def kv_space_fits(setup: Setup, world: World) -> Check:
     # The running iteration has begun but its tokens are not out.
     is_running = world.instance.running[world.settings.prefills + instance_of_request]
     passes_done = decode.iteration[instance_of_request] - request.joined[request_rows] - is_running
-    kv_of_request = (
+    request_kv_tokens = (
         request.input_tokens[request_rows]
         + request.emitted[request_rows]
         + passes_done * (tokens_left / (request.due[request_rows] - request.joined[request_rows]))
     )
-    kv_of_rank = np.bincount(rank_of_row, kv_of_request, decode.requests.size)
+    kv_of_rank = np.bincount(rank_of_row, request_kv_tokens, decode.requests.size)
     largest_gap = float((np.abs(kv_of_rank - decode.context) / np.maximum(kv_of_rank, 1.0)).max())
     most_slots = slots_of_decode_ranks(setup, setup.of_role("decode"))
     is_placed = (request.rank[request_rows] == rank_of_row) & (

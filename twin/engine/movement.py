@@ -68,9 +68,9 @@ def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> l
     rows for every class of traffic, instance and span (t_s to end_s) between two changes of the
     machine. Bytes of experts follow the tokens that dies received, averaged over the run."""
     return [
-        piece
+        class_share
         for epoch, end_s in _epochs_with_ends(machine, horizon_s)
-        for piece in _class_shares(epoch, end_s, _unevenness(epoch, machine, balance))
+        for class_share in _class_shares(epoch, end_s, _unevenness(epoch, machine, balance))
     ]
 
 

@@ -252,9 +252,9 @@ def set_up(
             "is not here: import its file first"
         )
     if scenario.experts.popularity == "imported" and counts is None:
-        counts_id = scenario.experts.counts
+        counts_source = scenario.experts.counts
         raise ScenarioError(
-            f"the expert counts {counts_id.name or counts_id.digest[:12]} are not here: "
+            f"the expert counts {counts_source.name or counts_source.digest[:12]} are not here: "
             "import their file first"
         )
     priced = Priced(scenario, facts, trace, counts)

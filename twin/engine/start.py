@@ -90,13 +90,13 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     request_columns = [np.concatenate(columns) for columns in zip(*snapshots, strict=True)]
     if is_closed:  # no more than there are clients
         request_columns = [column[: scenario.workload.concurrency] for column in request_columns]
-    rank, prompt_tokens, tokens_left, ready_s = request_columns
+    ranks, prompt_tokens, tokens_left, ready_s = request_columns
     ready_order = np.argsort(ready_s, kind="stable")
     population_req_per_s = steady_state.rate_req_per_s * instance_count
-    if not rank.size:
+    if not ranks.size:
         return None
     return Residents(
-        rank[ready_order].astype(np.int32), prompt_tokens[ready_order].astype(np.int32),
+        ranks[ready_order].astype(np.int32), prompt_tokens[ready_order].astype(np.int32),
         (tokens_left[ready_order] + 1).astype(np.int32), ready_s[ready_order], population_req_per_s,
     )  # fmt: skip
 

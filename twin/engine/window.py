@@ -75,10 +75,10 @@ def _passes_of_log(model: Running, log: Log, limit: int) -> dict[tuple[str, int]
         seat = (decode_role, column - prefills) if is_decode else ("prefill", column)
         operator_names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
         named_times_s = zip(operator_names, log.operators[log_row].tolist(), strict=False)
-        server_number, reader_row = int(log.hot[log_row]), column % prefills
+        server_number, prefill_row = int(log.hot[log_row]), column % prefills
         delay_and_node: tuple[float, int] | tuple[()] = ()
         if server_number >= 0:
-            nodes = setup.pool_nodes(setup.pool_of[reader_row])
+            nodes = setup.pool_nodes(setup.pool_of[prefill_row])
             delay_and_node = float(log.held_s[log_row]), nodes[server_number]
         passes.setdefault(seat, []).append(
             Pass(

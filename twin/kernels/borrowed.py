@@ -141,11 +141,11 @@ def _compile_read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     pointer = _element_pointer(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
         is_several = isinstance(index_kind, SEVERAL)
-        read_plain = arrayobj.getitem_array_tuple if is_several else arrayobj.getitem_arraynd_intp
-        return read_plain(context, builder, sig, args)
-    value = builder.load(pointer)
-    _mark_type(builder, value, kind.dtype)
-    return context.cast(builder, value, kind.dtype, sig.return_type)
+        read_array = arrayobj.getitem_array_tuple if is_several else arrayobj.getitem_arraynd_intp
+        return read_array(context, builder, sig, args)
+    element = builder.load(pointer)
+    _mark_type(builder, element, kind.dtype)
+    return context.cast(builder, element, kind.dtype, sig.return_type)
 
 
 @extending.lower_builtin(operator.setitem, ColumnType, types.Any, types.Any)
@@ -155,8 +155,8 @@ def _compile_write(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     pointer = _element_pointer(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
         return arrayobj.setitem_array(context, builder, sig, args)
-    value = context.cast(builder, args[2], value_kind, kind.dtype)
-    _mark_type(builder, builder.store(value, pointer), kind.dtype)
+    element = context.cast(builder, args[2], value_kind, kind.dtype)
+    _mark_type(builder, builder.store(element, pointer), kind.dtype)
     return context.get_dummy_value()
 
 
@@ -182,10 +182,10 @@ def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: 
         pointer = cgutils.gep_inbounds(builder, block, place)
         if as_type is not None:
             pointer = builder.bitcast(pointer, as_type.as_pointer())
-        value = builder.load(pointer)
+        word = builder.load(pointer)
         # A block does not change during a call: what was read from it may stay in a register.
-        value.set_metadata("invariant.load", builder.module.add_metadata([]))
-        return value
+        word.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return word
 
     if column.group is not None:
         return load_word(column.place, BLOCK)

@@ -83,11 +83,12 @@ def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
     """The open instance with the least wait_s f8[instances]; -1 if none is open. Of instances with
     equal waits the one whose turn is next after `routed` requests."""
     best_instance = round_robin(opened, routed)
-    i = max(best_instance, 0)
+    instance = max(best_instance, 0)
     for _ in range(wait_s.size):
-        if opened[i] and wait_s[i] < wait_s[best_instance]:
-            best_instance = i
-        i = i + 1 if i + 1 < wait_s.size else 0  # a division would cost more than all else
+        if opened[instance] and wait_s[instance] < wait_s[best_instance]:
+            best_instance = instance
+        # A division would cost more than all else.
+        instance = instance + 1 if instance + 1 < wait_s.size else 0
     return best_instance
 
 
@@ -196,30 +197,33 @@ def choose_rank(
     equal ranks the one with the fewest tokens is taken, then the first."""
     rank_count = taken_slots.size
     if choice == RANKS_IN_TURN:
-        for k in range(rank_count):
-            r = (routed + k) % rank_count
-            if taken_slots[r] < slots[r] and taken_tokens[r] + need_tokens <= capacity_tokens:
-                return r
+        for offset in range(rank_count):
+            rank = (routed + offset) % rank_count
+            if (
+                taken_slots[rank] < slots[rank]
+                and taken_tokens[rank] + need_tokens <= capacity_tokens
+            ):
+                return rank
         return NO_CHOICE
     token_weight = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
     slot_weight = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
-    for r in range(rank_count):
-        rank_load = token_weight * taken_tokens[r] + slot_weight * taken_slots[r]
-        price[r] = rank_load if taken_slots[r] < slots[r] else np.inf
-        price[r] = price[r] if taken_tokens[r] + need_tokens <= capacity_tokens else np.inf
+    for rank in range(rank_count):
+        rank_load = token_weight * taken_tokens[rank] + slot_weight * taken_slots[rank]
+        price[rank] = rank_load if taken_slots[rank] < slots[rank] else np.inf
+        price[rank] = price[rank] if taken_tokens[rank] + need_tokens <= capacity_tokens else np.inf
     # Loads are not negative, so their order is that of their bits, which vectors compare.
     load_bits, least_bits, best_rank = price.view(np.int64), INFINITE, NO_CHOICE
-    for r in range(rank_count):
-        least_bits = min(least_bits, load_bits[r])
-    equal_ranks = 0  # counted by vectors: the search below, which is not, ends at the last one
-    for r in range(rank_count if least_bits < INFINITE else 0):
-        equal_ranks += load_bits[r] == least_bits
-    for r in range(rank_count):
-        if equal_ranks == 0:
+    for rank in range(rank_count):
+        least_bits = min(least_bits, load_bits[rank])
+    equal_count = 0  # counted by vectors: the search below, which is not, ends at the last one
+    for rank in range(rank_count if least_bits < INFINITE else 0):
+        equal_count += load_bits[rank] == least_bits
+    for rank in range(rank_count):
+        if equal_count == 0:
             break
-        if load_bits[r] == least_bits and (
-            best_rank == NO_CHOICE or taken_tokens[r] < taken_tokens[best_rank]
+        if load_bits[rank] == least_bits and (
+            best_rank == NO_CHOICE or taken_tokens[rank] < taken_tokens[best_rank]
         ):
-            best_rank = r
-        equal_ranks -= load_bits[r] == least_bits
+            best_rank = rank
+        equal_count -= load_bits[rank] == least_bits
     return best_rank

@@ -115,8 +115,8 @@ def prefill_end_in_s(world: World, p: int, i: int, hits: int, own_s: float, now_
     elif busy_s <= 0.0 and tokens_ahead > 0:  # the batch of those ahead has begun within this step
         batch_count, batch_tokens = 2, tokens_ahead
     ahead_s += own_s
-    later_tokens = max(0, min(budget, batch_tokens) - (tokens_to_end - (batch_count - 1) * budget))
-    return max(0.0, busy_s + batch_count * pass_s + ahead_s * (1.0 + later_tokens / tokens_to_end))
+    fill_tokens = max(0, min(budget, batch_tokens) - (tokens_to_end - (batch_count - 1) * budget))
+    return max(0.0, busy_s + batch_count * pass_s + ahead_s * (1.0 + fill_tokens / tokens_to_end))
 
 
 @kernel

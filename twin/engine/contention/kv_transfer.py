@@ -30,13 +30,13 @@ def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, prefil
 @kernel
 def advance_transfers(world: World, t1: float) -> None:
     """Advance every KV transfer to t1 (s); new ones start at their exact times."""
-    fresh_count = collect_unsent(world)
+    unsent_count = collect_unsent(world)
     transfers = world.transfer
-    fresh_rows, ready_s = transfers.fresh, world.request.ready_s
+    unsent_rows, ready_s = transfers.fresh, world.request.ready_s
     set_rates(transfers)  # what the ports have may have changed at the border
     begun_count = 0
     while True:
-        next_start_s = ready_s[fresh_rows[begun_count]] if begun_count < fresh_count else np.inf
+        next_start_s = ready_s[unsent_rows[begun_count]] if begun_count < unsent_count else np.inf
         next_end_s = earliest_end_s(transfers)
         event_s = min(next_start_s, next_end_s)
         if event_s > t1:
@@ -45,12 +45,12 @@ def advance_transfers(world: World, t1: float) -> None:
         move_bytes(transfers, event_s)
         if next_end_s <= event_s:
             end_transfers(world, event_s)
-        while begun_count < fresh_count and ready_s[fresh_rows[begun_count]] <= event_s:
-            begin_transfer(world, fresh_rows[begun_count], w.NONE)
+        while begun_count < unsent_count and ready_s[unsent_rows[begun_count]] <= event_s:
+            begin_transfer(world, unsent_rows[begun_count], w.NONE)
             begun_count += 1
         set_rates(transfers)
-    for fresh_index in range(begun_count, fresh_count):  # their latency reaches past this step
-        append(transfers.unsent, 0, world.request.following, fresh_rows[fresh_index])
+    for unsent_index in range(begun_count, unsent_count):  # their latency reaches past this step
+        append(transfers.unsent, 0, world.request.following, unsent_rows[unsent_index])
 
 
 @kernel
@@ -58,18 +58,19 @@ def collect_unsent(world: World) -> int:
     """Move requests whose transfer has not begun from `unsent` into `fresh`, in order of ready_s;
     returns their number. Equal times keep their order; the input consists of sorted runs."""
     transfers = world.transfer
-    fresh_rows, following, ready_s = transfers.fresh, world.request.following, world.request.ready_s
-    fresh_count = 0
+    unsent_rows, following = transfers.fresh, world.request.following
+    ready_s = world.request.ready_s
+    unsent_count = 0
     request_row = pop(transfers.unsent, 0, following)
     while request_row != w.NONE:
-        position = fresh_count
-        while position > 0 and ready_s[fresh_rows[position - 1]] > ready_s[request_row]:
-            fresh_rows[position] = fresh_rows[position - 1]
+        position = unsent_count
+        while position > 0 and ready_s[unsent_rows[position - 1]] > ready_s[request_row]:
+            unsent_rows[position] = unsent_rows[position - 1]
             position -= 1
-        fresh_rows[position] = request_row
-        fresh_count += 1
+        unsent_rows[position] = request_row
+        unsent_count += 1
         request_row = pop(transfers.unsent, 0, following)
-    return fresh_count
+    return unsent_count
 
 
 @kernel

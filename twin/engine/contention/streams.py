@@ -31,8 +31,8 @@ def stream_end_s(world: World, v: int) -> float:
 @kernel
 def batch_read_end_s(world: World, p: int) -> float:
     """Time (s) at which instance p has read its batch's cached KV, from DRAM and SSD."""
-    first_recall = w.RECALLS * world.settings.prefills  # reads are the first of the streams
-    return max(stream_end_s(world, p), stream_end_s(world, first_recall + p))
+    first_recall_stream = w.RECALLS * world.settings.prefills  # reads are the first of the streams
+    return max(stream_end_s(world, p), stream_end_s(world, first_recall_stream + p))
 
 
 @kernel
@@ -139,27 +139,27 @@ def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> floa
     rates, flow_of = streams.rate, streams.flow
     alone_bytes_per_s, flow_levels, link_loads = flows.alone, flows.level, flows.scratch
     end_s = begin_s + amount / alone_bytes_per_s[flow_of[v]]
-    has_others = False
+    has_other_flows = False
     for index in range(streams.count[0]):
         other = streams.busy[index]
         if left_bytes[other] <= 0.0 or rates[other] <= 0.0 or other == v:
             continue
         if since_s[other] < end_s and since_s[other] + left_bytes[other] / rates[other] > begin_s:
-            if not has_others:
+            if not has_other_flows:
                 fill(link_loads, 0.0)
-                has_others = True
+                has_other_flows = True
             add_link_use(flows, flow_of[other], rates[other] / alone_bytes_per_s[flow_of[other]])
     first_stream_flow, end_flow = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for index in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
         flow = flows.movers[index]
         is_foreign = not first_stream_flow <= flow < end_flow  # another model's: its streams too
         if is_foreign or flows.first[w.KV_HAND_OFF] <= flow < flows.last[w.WEIGHTS]:
-            if not has_others:
+            if not has_other_flows:
                 fill(link_loads, 0.0)
-                has_others = True
+                has_other_flows = True
             add_link_use(flows, flow, flow_levels[flow])
     least_rate_share = 1.0
-    if has_others:
+    if has_other_flows:
         links, link_parts = flows.links, flows.parts
         for crossing in range(flows.start[flow_of[v]], flows.end[flow_of[v]]):
             free_link_share = max(0.0, 1.0 - link_loads[links[crossing]])

@@ -121,8 +121,8 @@ class Elastic:
         if not self.rule.least_instances and 0 in self._committed_by_role():
             return  # until a request comes
         targets = self._choose(seen, self._limits)
-        is_calm = {pool: t_s >= self._calm_s[pool] for pool in self.pools}
-        self._begin_changes(targets, t_s, is_calm, seen, self._delay_shrinking(targets, t_s))
+        cool_down_over = {pool: t_s >= self._calm_s[pool] for pool in self.pools}
+        self._begin_changes(targets, t_s, cool_down_over, seen, self._delay_shrinking(targets, t_s))
 
     def _delay_shrinking(self, wanted: Wanted, t_s: float) -> Wanted:
         """The counts `wanted` by role, raised so that no pool shrinks below the largest count that

@@ -202,7 +202,7 @@ def hand_over_request(world: World, d: int, i: int, now_s: float) -> bool:
     new_rank = reserve_rank(world, w.NONE, i, needed_tokens)
     if new_rank == w.NONE:
         return False
-    from_rank = request.rank[i]
+    old_rank = request.rank[i]
     remove_running(world, d, i)
     request.emitted[i] = emitted_tokens
     world.record.rounded_tokens[0] += 1.0
@@ -211,5 +211,5 @@ def hand_over_request(world: World, d: int, i: int, now_s: float) -> bool:
     request.ready_s[i], request.status[i] = now_s, w.TRANSFERRING
     for counter_code in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
         world.record.counters[counter_code] += 1
-    begin_transfer(world, i, from_rank)
+    begin_transfer(world, i, old_rank)
     return True

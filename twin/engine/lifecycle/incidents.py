@@ -97,10 +97,10 @@ class Incidents:
         self.servers.adjust_pools(t_s)
         lost_dies = machine.out - dies_out_before
         self.life.lose_dies(lost_dies, t_s)
-        for instance_number, members in enumerate(machine.members):
+        for instance_number, member_dies in enumerate(machine.members):
             if instance_number in machine.absent:
                 continue
-            lost_ranks = {rank for rank, die in enumerate(members) if die in lost_dies}
+            lost_ranks = {rank for rank, die in enumerate(member_dies) if die in lost_dies}
             if lost_ranks:
                 self._stop_instance(instance_number, t_s, "")  # until the failure is detected
                 self.hit[instance_number] |= lost_ranks
@@ -277,15 +277,15 @@ class Incidents:
         fewer, and let it serve if it can."""
         self.pending.discard(k)
         machine = self.machine
-        recovery, members = machine.setup.scenario.recovery, machine.members[k]
+        recovery, member_dies = machine.setup.scenario.recovery, machine.members[k]
         self._return_dies(k)
         may_replace, spares_taken = recovery.spares and recovery.policy != "shrink", []
-        for rank, die in enumerate(members):
+        for rank, die in enumerate(member_dies):
             if die is None or die in machine.out:
-                members[rank] = None
+                member_dies[rank] = None
                 if may_replace and (spare_dies := machine.spares(k)):
                     spares_taken.append(spare_dies[0])
-                    members[rank] = spares_taken[-1]
+                    member_dies[rank] = spares_taken[-1]
         self._log_spares(k, spares_taken, t_s)
         if not machine.serving_dies(k):
             self.down[k].detail = "no die is left to serve"

@@ -54,8 +54,8 @@ class Forecast:
         self._made.append((t_s, predicted))
         if past_forecast is not None:
             memory_decay = math.exp((self._looked_s - t_s) / REMEMBERED_S)
-            load_ratio = present_load / past_forecast if past_forecast > LEAST else 0.0
-            relative_excess = max(0.0, load_ratio - 1.0)
+            actual_to_forecast = present_load / past_forecast if past_forecast > LEAST else 0.0
+            relative_excess = max(0.0, actual_to_forecast - 1.0)
             # Of errors that are as often too little as too much, half are counted.
             self._squares = memory_decay * self._squares + 2.0 * relative_excess**2
             self._weight = memory_decay * self._weight + 1.0
@@ -140,7 +140,7 @@ class PoolMeter:
         The busy share is that of full batches. starting: instances that will serve in time."""
         prefill, counters, mean_rates = self.world.prefill, self.world.record.counters, self._mean
         budget_tokens = float(self.world.settings.prefill_budget)
-        in_queue = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
+        queued = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
         queued_tokens = float(prefill.queued_tokens[columns].sum())
         fresh_share = 1.0 - mean_rates["hits"] / max(mean_rates["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
@@ -160,15 +160,15 @@ class PoolMeter:
         later_tokens_per_s = pool_tokens_per_s + starting * one_tokens_per_s  # when these serve
         # Prompt tokens in the queue when an instance that starts now serves.
         excess_tokens_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_tokens_per_s)
-        backlog = max(0.0, fresh_share * queued_tokens + excess_tokens_per_s * self._lead_s)
+        backlog_tokens = max(0.0, fresh_share * queued_tokens + excess_tokens_per_s * self._lead_s)
         needed_now = self._rate["tokens"] * fresh_share / one_tokens_per_s
         needed_count = max(
             self._forecasts[0].forecast(t_s, needed_now, coming_tokens_per_s / one_tokens_per_s),
             # And is gone as long after.
-            (coming_tokens_per_s + backlog / self._lead_s) / one_tokens_per_s,
+            (coming_tokens_per_s + backlog_tokens / self._lead_s) / one_tokens_per_s,
         )
         measurement = (
-            in_queue, queued_tokens / (budget_tokens * max(columns.size, 1)),
+            queued, queued_tokens / (budget_tokens * max(columns.size, 1)),
             max(0.0, self._rate["computed"] / pool_tokens_per_s),
             self._mean_ttft_s(t_s, span_s) / self._ttft_s,
             needed_count if self._foresees else math.nan,

@@ -61,8 +61,8 @@ class Machine:
         self._port = nic(self._whole, setup.first_die, plane)  # of one die, for KV hand-off
         self._priced: dict[Hashable, RoleCosts] = {}  # by faults in force, role and dies
         self.put_in_force([])
-        for members in self.members:  # an edit of the supernode may have cut dies off
-            members[:] = [None if die in self.out else die for die in members]
+        for member_dies in self.members:  # an edit of the supernode may have cut dies off
+            member_dies[:] = [None if die in self.out else die for die in member_dies]
         self.off: set[int] = set()  # instances that hold no die: engine/lifecycle/life.py
         self.absent: set[int] = set()  # these, and those that start
         self.epochs: list[Epoch] = []
@@ -79,15 +79,15 @@ class Machine:
 
     def dies_in_use(self) -> set[int]:
         """Dies that are members of an instance, serving or failed."""
-        return {die for members in self.members for die in members if die is not None}
+        return {die for member_dies in self.members for die in member_dies if die is not None}
 
     def held_dies(self) -> set[int]:
         """Dies that belong to an instance: members, and original dies of ranks without a die."""
         held_dies = self.dies_in_use()
-        for k, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
+        for k, (i, member_dies) in enumerate(zip(self.setup.instances, self.members, strict=True)):
             if k not in self.off:
-                homes_and_dies = zip(i.die_of_rank, members, strict=True)
-                held_dies |= {home for home, die in homes_and_dies if die is None}
+                homes_and_dies = zip(i.die_of_rank, member_dies, strict=True)
+                held_dies |= {original for original, die in homes_and_dies if die is None}
         return held_dies
 
     def spares(self, k: int) -> list[int]:
@@ -116,10 +116,10 @@ class Machine:
 
     def ranks(self, k: int) -> list[tuple[int | None, ...]]:
         """Dies of each rank of instance k; None: a missing die, whose rank serves nothing."""
-        members, instance = self.members[k], self.setup.instances[k]
+        member_dies, instance = self.members[k], self.setup.instances[k]
         dies_per_rank = 1 if instance.role == "prefill" else self.setup.rank_dies
         return [
-            tuple(members[first_die : first_die + dies_per_rank])
+            tuple(member_dies[first_die : first_die + dies_per_rank])
             for first_die in range(0, instance.dies, dies_per_rank)
         ]
 

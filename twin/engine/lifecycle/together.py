@@ -47,11 +47,11 @@ def share_links(machines: Sequence[Machine]) -> bool:
         for world in worlds
     ]
     exchange_count = sum(instances for _, instances, _ in sizes_of_models)
-    flow_numbers, next_exchange, next_other = [], 0, exchange_count
+    flow_numbers, next_exchange_flow, next_other = [], 0, exchange_count
     for prefills, instance_count, has_swaps in sizes_of_models:
-        first_numbers = next_exchange, next_other
+        first_numbers = next_exchange_flow, next_other
         flow_numbers.append(number_flows(prefills, instance_count, has_swaps, *first_numbers))
-        next_exchange += instance_count
+        next_exchange_flow += instance_count
         next_other = int(flow_numbers[-1][1].max(initial=next_other))
     pace_bytes_per_s, is_active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
     exchange_duty, exchange_slowdown = np.zeros(exchange_count), np.ones(exchange_count)

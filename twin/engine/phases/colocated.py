@@ -80,16 +80,16 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     prefill.reading[c] = 0
     price_exchange(world, settings.prefills + c)
     begin_kv_streams(world, c, now_s)
-    mixed_prices, operators = costs.decode[c], costs.decode_operators
-    fill(operators, 0.0)
+    coefficients, operator_s = costs.decode[c], costs.decode_operators
+    fill(operator_s, 0.0)
     iteration_s = mixed_iteration_s(
-        mixed_prices, state.requests, state.context, state.prompt_tokens, state.prompt_pairs,
+        coefficients, state.requests, state.context, state.prompt_tokens, state.prompt_pairs,
         c * settings.decode_ranks, settings.decode_ranks, costs.decode_hot_tokens,
-        costs.decode_hot_factor[c], operators,
+        costs.decode_hot_factor[c], operator_s,
     )  # fmt: skip
     if prefill.batch_hits[c] > 0.0:
-        iteration_s += mixed_hits_s(mixed_prices, prefill.batch_hits[c], operators)
-    iteration_s += begin_copies_s(world, c, now_s, operators)
+        iteration_s += mixed_hits_s(coefficients, prefill.batch_hits[c], operator_s)
+    iteration_s += begin_copies_s(world, c, now_s, operator_s)
     iteration_s += read_s - now_s
     end_s, window_sums = now_s + iteration_s, world.record.windows
     if batch_tokens > 0.0:

@@ -142,15 +142,15 @@ def launch_decode(world: World, d: int, now_s: float) -> None:
     """Begin an iteration of instance d and set when it ends; the slowest rank sets the pace."""
     settings, decode, costs = world.settings, world.decode, world.costs
     first_rank = d * settings.decode_ranks
-    operators = costs.decode_operators
-    fill(operators, 0.0)
+    operator_s = costs.decode_operators
+    fill(operator_s, 0.0)
     price_exchange(world, settings.prefills + d)
     begin_kv_streams(world, d, now_s)
     iteration_s = decode_iteration_s(
         costs.decode[d], decode.requests, decode.context, first_rank, settings.decode_ranks,
-        costs.decode_hot_tokens, costs.decode_hot_factor[d], operators,
+        costs.decode_hot_tokens, costs.decode_hot_factor[d], operator_s,
     )  # fmt: skip
-    iteration_s += begin_copies_s(world, d, now_s, operators)
+    iteration_s += begin_copies_s(world, d, now_s, operator_s)
     begin_iteration(world, d, now_s, now_s + iteration_s, 0.0, 0.0)
 
 
@@ -181,7 +181,7 @@ def begin_iteration(
 ) -> None:
     """Start an iteration of instance d and record it: time, tokens, KV in use, operators, bytes of
     its exchange. prompt_tokens, pairs: prompt tokens and their query-key pairs, if colocated."""
-    settings, record, operators = world.settings, world.record, world.costs.decode_operators
+    settings, record, operator_s = world.settings, world.record, world.costs.decode_operators
     instance, decode, decode_coefficients = world.instance, world.decode, world.costs.decode[d]
     column, span_s = settings.prefills + d, end_s - begin_s
     decode.iteration[d] += 1
@@ -204,16 +204,16 @@ def begin_iteration(
     record.fields[4], record.amounts[4] = w.KV_USED_S, context_tokens / kv_space_tokens * span_s
     record.fields[5], record.amounts[5] = w.HBM_BYTES, hbm_bytes
     record.fields[6], record.amounts[6] = w.FLOPS, flops
-    for operator in range(operators.size):
+    for operator in range(operator_s.size):
         record.fields[7 + operator] = w.FIRST_OPERATOR + operator
-        record.amounts[7 + operator] = operators[operator]
-    add_evenly(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
+        record.amounts[7 + operator] = operator_s[operator]
+    add_evenly(record.windows, begin_s, end_s, record, 7 + operator_s.size, settings)
     instance_first_field = column * w.AT_FIELDS
     record.fields[0], record.amounts[0] = instance_first_field + w.AT_BUSY_S, span_s
     record.fields[1], record.amounts[1] = instance_first_field + w.AT_ITERATION_S, span_s
     record.fields[2], record.amounts[2] = instance_first_field + w.AT_ITERATIONS, 1.0
     add_evenly(record.instances, begin_s, end_s, record, 3, settings)
-    log_pass(world, column, begin_s, end_s, decode.in_batch[d], new_tokens, operators)
+    log_pass(world, column, begin_s, end_s, decode.in_batch[d], new_tokens, operator_s)
     verified_tokens = requests * (settings.draft_tokens + 1)
     record_exchange(world, column, begin_s, end_s, verified_tokens + prompt_tokens)
     offloaded_bytes = verified_tokens * settings.offloaded_bytes_per_token

@@ -332,16 +332,16 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     """Set the end of instance p's batch, whose cached KV has been read, and record it from the time
     it was formed. With layer-wise reads computing begins when the first layer has arrived."""
     settings, state, costs = world.settings, world.prefill, world.costs
-    operators = costs.prefill_operators
-    fill(operators, 0.0)
+    operator_s = costs.prefill_operators
+    fill(operator_s, 0.0)
     price_exchange(world, p)
     prices = costs.prefill[p]
     compute_s = physics.prefill_batch_s(
         prices, state.batch_tokens[p], state.most_tokens[p], state.most_pairs[p],
-        costs.prefill_hot_tokens, costs.prefill_hot_factor[p], operators,
+        costs.prefill_hot_tokens, costs.prefill_hot_factor[p], operator_s,
     )  # fmt: skip
     if state.batch_hits[p] > 0.0:
-        compute_s += physics.prefill_hits_s(prices, state.batch_hits[p], operators)
+        compute_s += physics.prefill_hits_s(prices, state.batch_hits[p], operator_s)
     end_s = now_s + compute_s
     if settings.layerwise:
         end_s = state.begin_s[p] + physics.layerwise_s(prices, now_s - state.begin_s[p], compute_s)
@@ -383,7 +383,7 @@ def record_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: fl
     """Record instance p's batch: time, tokens, operators, collectives; fetch_s: its read of KV."""
     settings = world.settings
     tokens, attention_pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
-    record, operators, prices = world.record, world.costs.prefill_operators, world.costs.prefill[p]
+    record, operator_s, prices = world.record, world.costs.prefill_operators, world.costs.prefill[p]
     record.fields[0], record.amounts[0] = w.PREFILL_BATCHES, 1.0
     record.fields[1], record.amounts[1] = w.PREFILL_BUSY_S, end_s - begin_s
     record.fields[2], record.amounts[2] = w.PREFILL_TOKENS, tokens
@@ -392,15 +392,15 @@ def record_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: fl
     record.fields[4], record.amounts[4] = w.FLOPS, flops
     record.fields[5], record.amounts[5] = w.PREFILL_FLOPS, flops
     first_operator = w.FIRST_OPERATOR + world.costs.decode_operators.size
-    for operator in range(operators.size):
+    for operator in range(operator_s.size):
         record.fields[6 + operator] = first_operator + operator
-        record.amounts[6 + operator] = operators[operator]
-    record.fields[6 + operators.size] = first_operator + operators.size
-    record.amounts[6 + operators.size] = fetch_s
-    add_evenly(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
+        record.amounts[6 + operator] = operator_s[operator]
+    record.fields[6 + operator_s.size] = first_operator + operator_s.size
+    record.amounts[6 + operator_s.size] = fetch_s
+    add_evenly(record.windows, begin_s, end_s, record, 7 + operator_s.size, settings)
     busy_field = p * w.AT_FIELDS + w.AT_BUSY_S
     record_amount(world, record.instances, begin_s, end_s, busy_field, end_s - begin_s)
-    log_pass(world, p, begin_s, end_s, 0, tokens, operators)
+    log_pass(world, p, begin_s, end_s, 0, tokens, operator_s)
     record_exchange(world, p, begin_s + fetch_s, end_s, tokens)
 
 

@@ -57,8 +57,8 @@ def route_requests(world: World, t0: float, t1: float) -> None:
             if request_row == w.NONE:
                 break
             if settings.order == w.FAIR:
-                until_s = max(now_s, request.ready_s[request_row])
-                request_row = bring_forward(world, gate.wait, 0, w.NONE, until_s, True)
+                ready_until_s = max(now_s, request.ready_s[request_row])
+                request_row = bring_forward(world, gate.wait, 0, w.NONE, ready_until_s, True)
         elif counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
             request_row = counters[w.ROUTER_SEEN]
             if request.status[request_row] == w.CANCELLED:
@@ -261,23 +261,23 @@ def reserve_rank(world: World, instance: int, i: int, tokens: float) -> int:
     open one with fewest requests, else the next with room); returns the rank, or NONE."""
     settings, decode = world.settings, world.decode
     ranks_per_instance, is_open = settings.decode_ranks, world.instance.open[settings.prefills :]
-    supernode_of = world.front.of_decode
+    supernode_of_decode = world.front.of_decode
     best_instance = instance
     if instance == w.NONE:
         best_instance = 0
         for d in range(1, decode.taken.size):  # of those that are open
             fewer_requests = decode.taken[d] < decode.taken[best_instance]
             is_worse = fewer_requests or not may_serve(
-                world, is_open[best_instance], supernode_of[best_instance], i
+                world, is_open[best_instance], supernode_of_decode[best_instance], i
             )
-            if is_worse and may_serve(world, is_open[d], supernode_of[d], i):
+            if is_worse and may_serve(world, is_open[d], supernode_of_decode[d], i):
                 best_instance = d
     for offset in range(decode.taken.size):
         d = (best_instance + offset) % decode.taken.size
         if offset > 0 and settings.colocated:
             break
         if (
-            not may_serve(world, is_open[d], supernode_of[d], i)
+            not may_serve(world, is_open[d], supernode_of_decode[d], i)
             or decode.taken[d] >= decode.room[d]
         ):
             continue
@@ -430,13 +430,14 @@ def join_queue(world: World, p: int, i: int) -> None:
 @kernel
 def update_kv_view(world: World) -> None:
     """Set the used share of each instance's KV space in the router's view."""
-    settings, seen, decode = world.settings, world.seen, world.decode
-    for prefill_row in range(seen.kv_used.size):
-        queued_tokens, kv_space = float(seen.queued_tokens[prefill_row]), settings.batch_kv_tokens
+    settings, router_view, decode = world.settings, world.seen, world.decode
+    for prefill_row in range(router_view.kv_used.size):
+        queued_tokens = float(router_view.queued_tokens[prefill_row])
+        kv_space = settings.batch_kv_tokens
         if settings.colocated:
             queued_tokens = decode.all_tokens[prefill_row]
             kv_space = decode.kv_tokens[prefill_row] * settings.decode_ranks
-        seen.kv_used[prefill_row] = min(1.0, queued_tokens / kv_space)
+        router_view.kv_used[prefill_row] = min(1.0, queued_tokens / kv_space)
 
 
 @kernel

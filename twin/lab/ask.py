@@ -161,7 +161,7 @@ def scheduler_defaults(s: Scenario, facts: Facts) -> dict[str, Any]:
     """Defaults of the stack's scheduler, by field path, that differ from the values in `s`; {} if
     none are known. Token budgets and batches of ranks are converted to one NPU, within fields'
     bounds."""
-    changes: dict[str, Any] = {}
+    new_settings: dict[str, Any] = {}
     for role, pool in pools_by_role(s).items():
         scheduler_figures, section = _scheduler_figures(facts, s.deployment.stack, pool), pool.own
         instance_dies = section.npus * load_chip(facts, pool.chip).dies_per_npu
@@ -174,22 +174,24 @@ def scheduler_defaults(s: Scenario, facts: Facts) -> dict[str, Any]:
             tokens_per_npu = budget_tokens * budget_count // section.npus
             if role == "colocated":  # the budget is that of one of the passes of an iteration
                 tokens_per_npu *= section.pp_stages
-                changes["deployment.colocated.chunk_tokens_per_npu"] = tokens_per_npu
+                new_settings["deployment.colocated.chunk_tokens_per_npu"] = tokens_per_npu
             elif role == "prefill":
-                changes["deployment.prefill.tokens_per_npu"] = tokens_per_npu
-                changes["deployment.prefill.chunk_tokens"] = (
+                new_settings["deployment.prefill.tokens_per_npu"] = tokens_per_npu
+                new_settings["deployment.prefill.chunk_tokens"] = (
                     budget_tokens * budget_count // rank_count
                 )
         if role != "prefill":
             if rank_sequences := scheduler_figures.get("sequences"):
-                changes["deployment.decode.batch_per_npu"] = (
+                new_settings["deployment.decode.batch_per_npu"] = (
                     rank_sequences * rank_count // section.npus
                 )
             if "swap_gb" in scheduler_figures:
-                changes["deployment.decode.swap_gb_per_die"] = float(scheduler_figures["swap_gb"])
+                new_settings["deployment.decode.swap_gb_per_die"] = float(
+                    scheduler_figures["swap_gb"]
+                )
             if rank_choice := scheduler_figures.get("rank_choice"):
-                changes["deployment.decode.rank_choice"] = rank_choice
-    bounded_values = {path: _within_bounds(path, value) for path, value in changes.items()}
+                new_settings["deployment.decode.rank_choice"] = rank_choice
+    bounded_values = {path: _within_bounds(path, value) for path, value in new_settings.items()}
     return {path: value for path, value in bounded_values.items() if value_of(s, path) != value}
 
 

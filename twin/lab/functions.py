@@ -28,8 +28,14 @@ class Run(engine.Run):
 
     def _repr_markdown_(self) -> str:
         """Headline figures of the run as a table in Markdown."""
-        metrics = [m for m in metrics_at("table") if m.shows("table", self.summary.get(m.key))]
-        figure_rows = [(m.key, as_text(m.key, self.summary[m.key])) for m in metrics]
+        metrics = [
+            metric
+            for metric in metrics_at("table")
+            if metric.shows("table", self.summary.get(metric.key))
+        ]
+        figure_rows = [
+            (metric.key, as_text(metric.key, self.summary[metric.key])) for metric in metrics
+        ]
         return _to_markdown(self.scenario.name, ("figure", "value"), figure_rows, self.notes)
 
 

@@ -65,8 +65,12 @@ def _split_trace(trace: TraceTable) -> Parts:
     request_columns = {COUNT: np.diff(field_values.pop(OFFSET)).astype(np.int32)}
     segment_columns = {name: field_values.pop(name) for name in SEGMENTS}
     name, format_name = field_values.pop("name"), field_values.pop("format")
-    request_columns |= {name: v for name, v in field_values.items() if isinstance(v, np.ndarray)}
-    attributes = {name: v for name, v in field_values.items() if name not in request_columns}
+    request_columns |= {
+        name: value for name, value in field_values.items() if isinstance(value, np.ndarray)
+    }
+    attributes = {
+        name: value for name, value in field_values.items() if name not in request_columns
+    }
     tables = {"requests": pl.DataFrame(request_columns), "segments": pl.DataFrame(segment_columns)}
     return Parts(name, format_name, attributes, tables)
 
@@ -78,7 +82,10 @@ def _join_trace(parts: Parts) -> TraceTable:
         column.name: column.to_numpy() for frame in frames for column in frame
     }
     columns[OFFSET] = np.concatenate(([0], np.cumsum(columns.pop(COUNT), dtype=np.int64)))
-    attributes = {name: tuple(v) if isinstance(v, list) else v for name, v in parts.about.items()}
+    attributes = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in parts.about.items()
+    }
     return TraceTable(name=parts.name, format=parts.format, **(columns | attributes))
 
 

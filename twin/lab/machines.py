@@ -35,15 +35,20 @@ def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
     bounds. In decode the size of instances changes, in other pools their number. Raises
     SpecError."""
     pools_used = sorted(seated_pools(scenario))  # prefill last: it takes what decode leaves
-    npus_now, npus_left = sum(count * old_npus for _, count, old_npus in pools_used), npus
+    npus_now, npus_left = (
+        sum(instance_count * old_npus for _, instance_count, old_npus in pools_used),
+        npus,
+    )
     if npus < len(pools_used):
         raise SpecError(f"{numbered(npus, 'NPU')} cannot hold {len(pools_used)} pools")
     changes: dict[str, Any] = {"deployment.placement": "packed"}
-    for role, count, old_npus in pools_used:
+    for role, instance_count, old_npus in pools_used:
         is_last_pool = role == pools_used[-1][0]
-        scaled_npus = round(npus * count * old_npus / npus_now)
+        scaled_npus = round(npus * instance_count * old_npus / npus_now)
         pool_npus = npus_left if is_last_pool else max(1, min(npus_left - 1, scaled_npus))
-        instances = min(count, pool_npus) if role == "decode" else max(1, pool_npus // old_npus)
+        instances = (
+            min(instance_count, pool_npus) if role == "decode" else max(1, pool_npus // old_npus)
+        )
         pool_path = f"deployment.{role}"
         npus_each = pool_npus // instances if role == "decode" else min(old_npus, pool_npus)
         size_settings = {

@@ -390,7 +390,8 @@ def coverage(
         errors_by_quantity.setdefault(str(error.levels[0]), []).append(error)
     return [
         Coverage(quantity, len(quantity_errors), *(
-            float(np.mean([bands[e.row].holds(e.first_or_today, share) for e in quantity_errors]))
+            float(np.mean([bands[error.row].holds(error.first_or_today, share)
+                           for error in quantity_errors]))
             for share in (HALF, MOST)))
         for quantity, quantity_errors in errors_by_quantity.items() if quantity_errors
     ]  # fmt: skip

@@ -168,7 +168,7 @@ def _stack_label(stack: str) -> str:
 def _gap_texts(figure: Figure, scenario: Scenario, chip: str, errors: Sequence[Error]) -> list[str]:
     """Clauses on what no published row has of a figure's regime (stack, serving mode, batch). chip:
     its title; errors: of rows of the same quantity, stack and chip."""
-    if not any(e.levels[0] == figure.quantity for e in error_record()[0]):
+    if not any(error.levels[0] == figure.quantity for error in error_record()[0]):
         return [f"no row of {figure.name} was published, so this is the band of other figures"]
     if not errors:
         stack = stack_of_scenario(scenario)
@@ -177,11 +177,14 @@ def _gap_texts(figure: Figure, scenario: Scenario, chip: str, errors: Sequence[E
         return [f"no row of {figure.name} is of {_stack_label(stack)} on {chip}"]
     reasons = []
     mode = _figure_levels(figure, scenario)[STACK]
-    if all(e.levels[STACK] != mode for e in errors):
+    if all(error.levels[STACK] != mode for error in errors):
         mode_clause = "are of colocated instances" if mode == "apart" else "measure the pools apart"
         reasons.append(f"all rows of this stack {mode_clause}")
     if figure.quantity == DECODE:
-        low_batch, high_batch = min(e.batch for e in errors), max(e.batch for e in errors)
+        low_batch, high_batch = (
+            min(error.batch for error in errors),
+            max(error.batch for error in errors),
+        )
         batch = scenario.deployment.decode.batch_per_npu
         if not low_batch <= batch <= high_batch:
             batches = f"{low_batch} to {high_batch}" if low_batch < high_batch else f"{low_batch}"

@@ -157,12 +157,12 @@ BALANCED = 0.7  # of what even experts bring: what a better balancing of moving 
 def propose_repairs(v: View) -> Changes:
     """Propose to remove each of the first three faults, and all faults."""
     scenario = v.scenario
-    faults = [f for f in scenario.faults if f.at_s < scenario.horizon_s]
+    faults = [fault for fault in scenario.faults if fault.at_s < scenario.horizon_s]
     if not faults:
         return
     for removed_fault in faults[:3] if len(faults) > 1 else []:
-        yield Change({"faults": _json_rows([f for f in scenario.faults if f is not removed_fault])},
-                     named=_fault_text(removed_fault))  # fmt: skip
+        other_faults = [fault for fault in scenario.faults if fault is not removed_fault]
+        yield Change({"faults": _json_rows(other_faults)}, named=_fault_text(removed_fault))
     fault_text = _fault_text(faults[0]) if len(faults) == 1 else f"{len(faults)} faults"
     yield Change({"faults": []}, named=fault_text)
 
@@ -190,7 +190,11 @@ def propose_recovery_policies(v: View) -> Changes:
 def propose_intact_links(v: View) -> Changes:
     """Propose the fabric without the edits that lower rates, raise latencies or remove links."""
     edits = v.scenario.supernode.edits
-    harmless = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
+    harmless = [
+        edit
+        for edit in edits
+        if edit.capacity_factor >= 1 >= edit.latency_factor and not edit.links_out
+    ]
     if len(harmless) < len(edits):
         yield Change({"supernode.edits": _json_rows(harmless)})
 
@@ -259,14 +263,21 @@ def propose_no_limits(v: View) -> Changes:
         if not (refused_share := v.refused.get(codes.REASONS[reason_code], 0.0)):
             continue
         own_limit, has_tenant_limits = value_of(scenario, f"admission.{field}"), field != "shed_at"
-        limited_tenants = [t for t in scenario.tenants if has_tenant_limits and getattr(t, field)]
+        limited_tenants = [
+            tenant for tenant in scenario.tenants if has_tenant_limits and getattr(tenant, field)
+        ]
         settings: Settings = {f"admission.{field}": unlimited} if own_limit else {}
         if limited_tenants:
-            freed_by_tenant = {t: t.model_copy(update={field: unlimited}) for t in limited_tenants}
-            settings["tenants"] = _json_rows([freed_by_tenant.get(t, t) for t in scenario.tenants])
+            freed_by_tenant = {
+                tenant: tenant.model_copy(update={field: unlimited}) for tenant in limited_tenants
+            }
+            settings["tenants"] = _json_rows(
+                [freed_by_tenant.get(tenant, tenant) for tenant in scenario.tenants]
+            )
         removed_limits = [limit_text.format(own_limit)] if own_limit else []
         removed_limits += [
-            f"{limit_text.format(getattr(t, field))} of {t.name}" for t in limited_tenants
+            f"{limit_text.format(getattr(tenant, field))} of {tenant.name}"
+            for tenant in limited_tenants
         ]
         yield Change(settings, named=first_few(removed_limits), promise=SERVED * refused_share)
 

@@ -110,10 +110,14 @@ def explain(
     waits_s = waiting_s(requests, short_scenario.horizon_s)
     reason_shares = requests["reason"].cast(pl.String).value_counts(normalize=True)
     decode_rows = [
-        r for r in runs.tables[short_scenario]["operators"].to_dicts() if r["phase"] == "decode"
+        row
+        for row in runs.tables[short_scenario]["operators"].to_dicts()
+        if row["phase"] == "decode"
     ]
-    decode_s = sum(r["total_s"] for r in decode_rows)
-    time_shares = {r["operator"]: r["total_s"] / decode_s for r in decode_rows} if decode_s else {}
+    decode_s = sum(row["total_s"] for row in decode_rows)
+    time_shares = (
+        {row["operator"]: row["total_s"] / decode_s for row in decode_rows} if decode_s else {}
+    )
     view = View(short_scenario, facts, base_summary, full_prediction, time_shares, trace, counts,
                 waiting=waits_s, refused=dict(reason_shares.iter_rows()))  # fmt: skip
     piece_s = waterfall(runs, view)  # first: its re-runs are looks, too
@@ -168,7 +172,8 @@ def _promising_options(view: View) -> list[Option]:
 def _net_gain(view: View, change: Change, gain: float) -> float:
     """Score of a change: `gain` minus the log of the growth in NPUs; half if not `doable`."""
     npus_before_after = [
-        npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))
+        npus_used(scenario)
+        for scenario in (view.scenario, with_overrides(view.scenario, change.settings))
     ]
     log_npu_growth = math.log(max(1.0, npus_before_after[1] / npus_before_after[0]))
     return (gain - log_npu_growth) * (1.0 if change.doable else IDEAL)

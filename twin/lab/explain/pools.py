@@ -87,10 +87,13 @@ def _propose_split(v: View, prefills: Iterable[int]) -> Changes:
     """Propose each number of prefill instances in `prefills`, with all other NPUs for the decode
     instances, whose number stays. A number with which each of them would have as many NPUs as now
     is not proposed."""
-    (prefill_count, prefill_npus), (decodes, npus) = v.role_npus["prefill"], v.role_npus["decode"]
+    prefill_count, prefill_npus = v.role_npus["prefill"]
+    decode_count, npus_each = v.role_npus["decode"]
     for instances in prefills:
-        decode_npus = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // decodes
-        if decode_npus != npus:
+        decode_npus = (
+            npus_each + (v.free_npus - (instances - prefill_count) * prefill_npus) // decode_count
+        )
+        if decode_npus != npus_each:
             yield Change({"deployment.prefill.instances": instances,
                           "deployment.decode.npus_per_instance": decode_npus})  # fmt: skip
 

@@ -90,7 +90,9 @@ def _piece_shares(
     """Share of a phase's time by piece of the waterfall. Where two streams overlap, they divide the
     time of layers in proportion to their operators' busy time. timeline: of the two streams;
     None: one stream."""
-    busy_rows = [r for r in operator_seconds(tables["operators"], phase, timeline) if r[1] != SLACK]
+    busy_rows = [
+        row for row in operator_seconds(tables["operators"], phase, timeline) if row[1] != SLACK
+    ]
     stream_s = sum(seconds for stream, _, seconds in busy_rows if stream)
     outer_s = sum(seconds for stream, _, seconds in busy_rows if not stream)
     layer_share = timeline.end - timeline.begin if timeline is not None else 0.0

@@ -46,7 +46,10 @@ def _field_text(path: str, value: Any, before: Scenario | None) -> str:
         return f"{label}: none"
     unit = field.unit_after_label if field else ""
     values = [value] if before is None else [value_of(before, path), value]
-    value_texts = [choice_label(path, v) if isinstance(v, str) else value_text(v) for v in values]
+    value_texts = [
+        choice_label(path, field_value) if isinstance(field_value, str) else value_text(field_value)
+        for field_value in values
+    ]
     return f"{label} {' → '.join(value_texts)} {unit}".rstrip()
 
 

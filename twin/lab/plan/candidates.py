@@ -139,7 +139,11 @@ class Space:
         for settings in kind_settings:
             candidates += self._with_counts(settings, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
-        paths = MODE, *_mode_values(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode))
+        paths = (
+            MODE,
+            *_mode_values(values_by_path, mode),
+            *(COUNTED[role] for role in roles_of(mode)),
+        )
         present_settings = {path: value_of(base, path) for path in paths}
         for path in _mode_values(dict.fromkeys(freed_paths(self.plan), []), mode):
             if (plan_value := value_of(self.plan.scenario, path)) != value_of(base, path):
@@ -258,10 +262,16 @@ class Space:
             for pool in other_roles:
                 needed_count = min(rate_per_s, load_per_s) / instance_rates[pool]
                 lowest, highest = MATCHED[0] * needed_count, MATCHED[1] * needed_count
-                near_counts = [c for c in _counts_with(needed_count) if lowest <= c <= highest]
+                near_counts = [
+                    near_count
+                    for near_count in _counts_with(needed_count)
+                    if lowest <= near_count <= highest
+                ]
                 near_counts = near_counts or [min(COUNTS, key=lambda n: abs(n - needed_count))]
                 count_choices = [
-                    counts | {COUNTED[pool]: c} for counts in count_choices for c in near_counts
+                    counts | {COUNTED[pool]: near_count}
+                    for counts in count_choices
+                    for near_count in near_counts
                 ]
             for counts in count_choices:
                 if npus_taken(base, settings | counts) <= machine.npus:

@@ -111,11 +111,17 @@ class Finish:
         # One is enough to know that something fits, unless losses take it out.
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
         while not (self.finalists or fallbacks) or not search.over():
-            by_family: dict[Any, Tested] = {f.candidate.family: f.tested for f in self.finalists}
+            by_family: dict[Any, Tested] = {
+                finalist.candidate.family: finalist.tested for finalist in self.finalists
+            }
             for tested in search.ranking():
                 if tested.candidate.settings not in tried_settings:
                     by_family.setdefault(tested.candidate.family, tested)
-            untried = [t for t in by_family.values() if t.candidate.settings not in tried_settings]
+            untried = [
+                tested
+                for tested in by_family.values()
+                if tested.candidate.settings not in tried_settings
+            ]
             untried = untried[: finalist_limit - len(self.finalists)]
             if not untried:
                 break
@@ -124,7 +130,7 @@ class Finish:
             if not search.has_one_load:  # the largest load first: it is what they are ranked by
                 yield from self._find_loads(finalists)
             yield from self._run_seeds(finalists)
-            passing_finalists = [f for f in finalists if self._confirm_mean(f)]
+            passing_finalists = [finalist for finalist in finalists if self._confirm_mean(finalist)]
             if search.has_one_load:
                 yield from self._find_loads(passing_finalists)
             for finalist in passing_finalists:
@@ -285,16 +291,21 @@ class Finish:
                 return
             smallest_by_family: dict[Any, Candidate] = {}
             smallest_first = sorted(
-                search.space.open_candidates, key=lambda c: (c.npus, c.price.tpot_s, c.settings)
+                search.space.open_candidates,
+                key=lambda candidate: (candidate.npus, candidate.price.tpot_s, candidate.settings),
             )
             for candidate in smallest_first:
                 is_enough = candidate.price.expected * FRESH >= load_multiple * (rate_per_s or 0.0)
                 if is_enough and candidate.price.tpot_s < search.space.prices.tpot_s:
                     smallest_by_family.setdefault(candidate.family, candidate)
             smallest = list(smallest_by_family.values())[:SPARES]
-            yield from search.simulate_new([c for c in smallest if c.settings not in search.tested])
+            yield from search.simulate_new(
+                [candidate for candidate in smallest if candidate.settings not in search.tested]
+            )
             spares = [
-                self._finalist(t) for c in smallest if (t := search.tested[c.settings]).met_rate
+                self._finalist(tested)
+                for candidate in smallest
+                if (tested := search.tested[candidate.settings]).met_rate
             ]
             yield from self._run_seeds(spares)
             spares = [finalist for finalist in spares if self._confirm_mean(finalist)]

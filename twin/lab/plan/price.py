@@ -222,12 +222,14 @@ class Prices:
         """(expected, best-case) curve of an instance, by role, for TPOT up to the SLO's."""
         pool_by_role = {}
         for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
-            key = self.pool_key(role, settings)
-            pool = self.pool_by_key.get(key)
+            pool_key = self.pool_key(role, settings)
+            pool = self.pool_by_key.get(pool_key)
             if pool is None or pool[0].until_s < self.tpot_s:
                 self.beat()
                 tpot_until_s = math.inf if pool else BEYOND * self.tpot_s
-                pool = self.pool_by_key[key] = self._price_curves(role, dict(key[1:]), tpot_until_s)
+                pool = self.pool_by_key[pool_key] = self._price_curves(
+                    role, dict(pool_key[1:]), tpot_until_s
+                )
             pool_by_role[role] = pool
         return pool_by_role
 
@@ -240,7 +242,7 @@ class Prices:
         batch = float(settings.get(BATCH, self.base.deployment.decode.batch_per_npu))
         npus_taken, npus_per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
         for role in roles_of(mode):
-            count, npus_each = pool_size(self.base, settings, role)
+            instances, npus_each = pool_size(self.base, settings, role)
             curve, best_case = pools[role]
             if curve.refused:
                 return Price(0.0, 0.0, role, 0.0, curve.refused)
@@ -250,18 +252,19 @@ class Prices:
             bound_per_s = max(
                 best_case.largest_rate_point(*batch_and_tpot_s)[0], best_case.rates[0]
             )
-            bounds_per_s[role], rates_per_s[role] = LUCK * count * bound_per_s, count * rate_per_s
-            rates_per_s["front end"] = min(rates_per_s["front end"], count * curve.tokenised)
+            bounds_per_s[role] = LUCK * instances * bound_per_s
+            rates_per_s[role] = instances * rate_per_s
+            rates_per_s["front end"] = min(rates_per_s["front end"], instances * curve.tokenised)
             bounds_per_s["front end"] = LUCK * rates_per_s["front end"]
-            npus_taken += count * npus_each
+            npus_taken += instances * npus_each
             npus_per_rate += npus_each / max(bound_per_s, 1e-12)
             if role != "prefill":
                 tpot_s = rate_tpot_s
                 if self.rate is not None:
-                    tpot_s = curve.tpot_at(self.rate / count, batch, npus_each)
+                    tpot_s = curve.tpot_at(self.rate / instances, batch, npus_each)
                 elif self.offered is None:
                     inflow_per_s = (
-                        min(rate for pool, rate in rates_per_s.items() if pool != role) / count
+                        min(rate for pool, rate in rates_per_s.items() if pool != role) / instances
                     )
                     tpot_s = min(
                         curve.tpot_at(inflow_per_s, batch, npus_each), curve.full_tpot_s(batch)
@@ -286,7 +289,11 @@ class Prices:
         """Whether a deployment's batch sustains more than the next smaller one in `batches`; False
         if TPOT or KV space limits both. curve: the expected one of an instance of the role."""
         batch = settings.get(BATCH)
-        smaller_batches = [b for b in batches if batch is not None and b < batch]
+        smaller_batches = [
+            smaller_batch
+            for smaller_batch in batches
+            if batch is not None and smaller_batch < batch
+        ]
         if not smaller_batches or role == "prefill":
             return True
         if curve.refused:
@@ -337,7 +344,7 @@ class Prices:
         best_points: list[Point] = []
         problem, both_curves = "", (Curve(), Curve())
         for batch in sorted(batches):
-            if all(len(c.tpots_s) > 1 and c.tpots_s[-1] > until_s for c in both_curves):
+            if all(len(curve.tpots_s) > 1 and curve.tpots_s[-1] > until_s for curve in both_curves):
                 curve, bound_curve = both_curves
                 return replace(curve, until_s=until_s), replace(bound_curve, until_s=until_s)
             try:
@@ -361,10 +368,12 @@ class Prices:
 
 def _interp(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
     """y at x on the lines between points (xs, ys), xs growing; constant beyond the end points."""
-    k = bisect_right(xs, x)
-    if k in (0, len(xs)):
-        return ys[min(k, len(xs) - 1)]
-    return ys[k - 1] + (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1]) * (x - xs[k - 1])
+    right_index = bisect_right(xs, x)
+    if right_index in (0, len(xs)):
+        return ys[min(right_index, len(xs) - 1)]
+    return ys[right_index - 1] + (ys[right_index] - ys[right_index - 1]) / (
+        xs[right_index] - xs[right_index - 1]
+    ) * (x - xs[right_index - 1])
 
 
 Point = tuple[float, float, float]  # requests/s of an instance, requests per NPU, TPOT

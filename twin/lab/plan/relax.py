@@ -108,21 +108,26 @@ class Relax:
         rate_search = Search(self._changed_space(goal="rate"), self.facts, self.search.over)
         yield from rate_search.steps()
         self._note_loads(rate_search.tested.values())
-        carried_per_s = max((t.met_rate for t in rate_search.tested.values()), default=0.0)
+        carried_per_s = max(
+            (deployment.met_rate for deployment in rate_search.tested.values()), default=0.0
+        )
         missed_per_s = rate
         tested = [Tested(candidate) for candidate in self._nearest_candidates()]
         nearest_deployments = tested.copy()
         for _ in range(HALVED if tested else 0):
             tried_rate = (max(carried_per_s, LEAST * rate) + missed_per_s) / 2.0
             scenarios = [
-                scenario_at(self.search.space, t.candidate.changes, tried_rate) for t in tested
+                scenario_at(self.search.space, deployment.candidate.changes, tried_rate)
+                for deployment in tested
             ]
-            for t, trial in zip(tested, (yield tuple(scenarios)), strict=True):
+            for deployment, trial in zip(tested, (yield tuple(scenarios)), strict=True):
                 if not isinstance(trial, str):
-                    t.trials.append(
+                    deployment.trials.append(
                         (tried_rate, trial | {"within": not self.search.missed_limits_text(trial)})
                     )
-            if carriers := [t for t in tested if t.met_rate == tried_rate]:
+            if carriers := [
+                deployment for deployment in tested if deployment.met_rate == tried_rate
+            ]:
                 carried_per_s, tested = tried_rate, carriers
             else:
                 missed_per_s = tried_rate
@@ -142,8 +147,11 @@ class Relax:
             needed_ratios = [trial[key] / limit for key, limit in limits if trial[key] is not None]
             return min(needed_ratios, default=math.inf), -trial["share"], t.candidate.settings
 
-        nearest_first = sorted((t for t in self.search.tested.values() if t.trials), key=distance)
-        return [t.candidate for t in nearest_first[:NEAR]]
+        nearest_first = sorted(
+            (deployment for deployment in self.search.tested.values() if deployment.trials),
+            key=distance,
+        )
+        return [deployment.candidate for deployment in nearest_first[:NEAR]]
 
     def _note_loads(self, tested: Iterable[Tested]) -> None:
         """Store for each deployment the largest load (requests/s) that it carries, and the smallest
@@ -171,9 +179,14 @@ class Relax:
         search, is_share = self.search, scale < 0.0
         is_resource = key in ("power_kw", "cost_per_million_tokens")
         needed_values = [
-            (-trial[key] if is_share else trial[key], t.candidate.settings, rate_per_s, t.candidate)
-            for t in search.tested.values()
-            for rate_per_s, trial in t.trials
+            (
+                -trial[key] if is_share else trial[key],
+                tested.candidate.settings,
+                rate_per_s,
+                tested.candidate,
+            )
+            for tested in search.tested.values()
+            for rate_per_s, trial in tested.trials
             if trial[key] is not None and (trial["holds"] or not is_resource)
         ]
         nearest_by_settings: dict[Any, tuple[float, Candidate]] = {}
@@ -250,8 +263,14 @@ class Relax:
                 for index, candidate in enumerate(candidates):
                     if self.too_much.get(candidate.settings, math.inf) <= value:
                         candidates[index] = replace(candidate, status="infeasible", reason=reason)
-                carriers = [c for c in search.space.open_candidates if c.settings in self.carried]
-                carriers.sort(key=lambda c: (-self.carried[c.settings], c.settings))
+                carriers = [
+                    candidate
+                    for candidate in search.space.open_candidates
+                    if candidate.settings in self.carried
+                ]
+                carriers.sort(
+                    key=lambda candidate: (-self.carried[candidate.settings], candidate.settings)
+                )
                 yield from search.simulate_new(carriers[:NEAR])
             yield from search.steps()
             stopped_early = bool(search.ranking())
@@ -270,8 +289,14 @@ class Relax:
 
         def options() -> list[Candidate]:
             """Untried deployments in `space` whose expected rate by formula reaches the load."""
-            untried = [c for c in space.open_candidates if c.settings not in search.tested]
-            return [c for c in untried if c.price.expected > FRESH * rate_per_s]
+            untried = [
+                candidate
+                for candidate in space.open_candidates
+                if candidate.settings not in search.tested
+            ]
+            return [
+                candidate for candidate in untried if candidate.price.expected > FRESH * rate_per_s
+            ]
 
         if limit != "slo.tpot_ms":
             best_first = sorted(options(), key=lambda c: (-c.price.bound, c.npus, c.settings))

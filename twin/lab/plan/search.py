@@ -116,7 +116,10 @@ class Search:
         """Generator of batches of scenarios of the whole search; results are in `tested`."""
         run_budget = self.plan.simulations
         # The scenario's own deployment, where it is one of the candidates: the baseline.
-        own_candidate = next((c for c in self.space.open_candidates if self.space.is_own(c)), None)
+        own_candidate = next(
+            (candidate for candidate in self.space.open_candidates if self.space.is_own(candidate)),
+            None,
+        )
         screening_budget = run_budget if self.has_one_load else SCREENED * run_budget
         yield from self.simulate_new([own_candidate] if own_candidate else [])
         # Neighbours have other choices, or finer batches where these are the load.
@@ -125,16 +128,22 @@ class Search:
         )
         screening_end = int(screening_budget * (1.0 - NEAR * has_neighbours))
         # Once each in order of promise, until none promises more.
-        untried = [c for c in self.space.open_candidates if c.settings not in self.tested]
+        untried = [
+            candidate
+            for candidate in self.space.open_candidates
+            if candidate.settings not in self.tested
+        ]
         while untried and self.runs < screening_end and not self.over():
             if not (chosen_batch := self._pick(untried, min(BATCHED, screening_end - self.runs))):
                 break
             yield from self.simulate_new(chosen_batch)
-            untried = [c for c in untried if c.settings not in self.tested]
+            untried = [candidate for candidate in untried if candidate.settings not in self.tested]
         # One choice at a time around the best deployments, with matching counts.
         while (runs_left := int(screening_budget) - self.runs) > 0 and not self.over():
             leaders = self.ranking()[:BEST]
-            neighbours = self._neighbours([t.candidate for t in leaders])[: min(BATCHED, runs_left)]
+            neighbours = self._neighbours([leader.candidate for leader in leaders])[
+                : min(BATCHED, runs_left)
+            ]
             if not neighbours:
                 break
             yield from self.simulate_new(neighbours)
@@ -188,7 +197,11 @@ class Search:
         """At most `count` candidates with the largest product of gain beyond the front and chance
         to meet the limits; if none is likely to fit, those of shortest TPOT or largest bound."""
         ratios = self.formula_ratios
-        proved_points = [p for t in self.tested.values() if (p := self.proved_point(t)) is not None]
+        proved_points = [
+            point
+            for tested in self.tested.values()
+            if (point := self.proved_point(tested)) is not None
+        ]
         eligible = [c for c in untried if self._may_carry_load(c)]
         eligible.sort(key=lambda c: (-c.price.expected, c.settings))
         chances = np.array([self._chance_to_fit(c, ratios.tpot) for c in eligible])
@@ -223,7 +236,9 @@ class Search:
             most_tpot_s, formula_tpot_s = self.space.prices.tpot_s / tpot_ratio, c.price.tpot_s
             if formula_tpot_s <= most_tpot_s:
                 return 1.0
-            prices = (t.candidate.price for t in self.tested.values() if not t.met_rate)
+            prices = (
+                tested.candidate.price for tested in self.tested.values() if not tested.met_rate
+            )
             return (
                 0.0
                 if any(most_tpot_s < price.tpot_s <= formula_tpot_s for price in prices)
@@ -264,15 +279,18 @@ class Search:
         for best_candidate in best:
             for same_kind in candidates_by_kind.values():
                 changed_settings = self.space.differing_settings(same_kind[0], best_candidate)
-                untried = [c for c in same_kind if c.settings not in self.tested]
+                untried = [
+                    candidate for candidate in same_kind if candidate.settings not in self.tested
+                ]
                 if len(changed_settings) > 1 or (
                     changed_settings and len(untried) < len(same_kind)
                 ):
                     continue
                 scored_candidates = [
-                    (self.expected_point(c, formula_ratios)[0], c)
-                    for c in untried
-                    if self._may_carry_load(c) and self._chance_to_fit(c, formula_ratios.tpot) > 0.0
+                    (self.expected_point(candidate, formula_ratios)[0], candidate)
+                    for candidate in untried
+                    if self._may_carry_load(candidate)
+                    and self._chance_to_fit(candidate, formula_ratios.tpot) > 0.0
                 ]
                 if scored_candidates:
                     best_pair = max(
@@ -280,7 +298,10 @@ class Search:
                     )
                     best_by_settings[best_pair[1].settings] = best_pair
         return [
-            c for _, c in sorted(best_by_settings.values(), key=lambda p: (-p[0], p[1].settings))
+            candidate
+            for _, candidate in sorted(
+                best_by_settings.values(), key=lambda p: (-p[0], p[1].settings)
+            )
         ]
 
     def _narrow_down(self, budget: int) -> Steps:
@@ -307,13 +328,13 @@ class Search:
 
     def simulate_new(self, candidates: Iterable[Candidate]) -> Steps:
         """Generator: simulates each deployment for the first time."""
-        reached_ratios, tested_and_rates = self.formula_ratios.rates, []
+        ratios_by_limit, tested_and_rates = self.formula_ratios.rates, []
         for candidate in candidates:
             tested = self.tested.setdefault(candidate.settings, Tested(candidate))
             rate_per_s = self.space.rate
             if rate_per_s is None:
-                reached_ratio = reached_ratios.get(candidate.price.limit, FRESH)
-                rate_per_s = max(candidate.price.expected * reached_ratio, 1e-3)
+                rate_ratio = ratios_by_limit.get(candidate.price.limit, FRESH)
+                rate_per_s = max(candidate.price.expected * rate_ratio, 1e-3)
             tested_and_rates.append((tested, rate_per_s))
         yield from self._simulate(tested_and_rates)
 
@@ -362,7 +383,9 @@ class Search:
     def ranking(self) -> list[Tested]:
         """Deployments that met every limit, the best first."""
         points_and_tested = [
-            (point, t) for t in self.tested.values() if (point := self.proved_point(t)) is not None
+            (point, tested)
+            for tested in self.tested.values()
+            if (point := self.proved_point(tested)) is not None
         ]
         best_first = sorted(
             points_and_tested, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings)

@@ -62,7 +62,11 @@ def estimate_budget(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budge
     """Estimated budget of a scenario's run; trace_requests: number of requests in its trace."""
     budgets = [_budget_of_one(model, facts, trace_requests) for model in split_models(s)]
     memory_bytes = BASE_BYTES + sum(budget.memory_bytes - BASE_BYTES for budget in budgets)
-    return Budget(sum(b.requests for b in budgets), memory_bytes, sum(b.seconds for b in budgets))
+    return Budget(
+        sum(budget.requests for budget in budgets),
+        memory_bytes,
+        sum(budget.seconds for budget in budgets),
+    )
 
 
 def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:

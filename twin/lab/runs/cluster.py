@@ -123,9 +123,13 @@ class Cluster:
         """Cancel tasks by key, whoever submitted them; a process that runs one is killed."""
         with self._lock, suppress(*connection_errors(), ClusterError):  # gone: nothing is at work
             keys_to_stop = list(keys)
-            for key in keys_to_stop:
-                self._sent.pop(key, None)
-            futures = [f for key in keys_to_stop if (f := self._futures.pop(key, None)) is not None]
+            for task_key in keys_to_stop:
+                self._sent.pop(task_key, None)
+            futures = [
+                future
+                for task_key in keys_to_stop
+                if (future := self._futures.pop(task_key, None)) is not None
+            ]
             client = self._connect()
             client.cancel(futures)
             client.run(stop, keys_to_stop, on_error="ignore")

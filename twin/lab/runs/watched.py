@@ -109,7 +109,11 @@ def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
             return []
         instance, passes_of = row[f"{role}_instance"], window.passes
         all_passes = passes_of.get((role, instance)) or passes_of.get(("colocated", instance), [])
-        return [p for p in all_passes if p.begin_s >= begin_s and p.end_s <= end_s]
+        return [
+            instance_pass
+            for instance_pass in all_passes
+            if instance_pass.begin_s >= begin_s and instance_pass.end_s <= end_s
+        ]
 
     prefill_passes = passes("prefill", "prefill_start_s", "prefill_end_s")
     seconds_by_operator = defaultdict[str, float](float)
@@ -139,7 +143,11 @@ def span_of_request(run: Source, request: int) -> tuple[float, float]:
         raise SpecError(
             f"request {request} is not in the run: it has {request_count:,} requests from 0"
         )
-    row = request_rows.row(0, named=True)
-    stamps = [stamp for column, stamp in row.items() if column.endswith("_s") and stamp is not None]
-    begin_s = float(row["arrival_s"])
+    request_row = request_rows.row(0, named=True)
+    stamps = [
+        stamp
+        for column, stamp in request_row.items()
+        if column.endswith("_s") and stamp is not None
+    ]
+    begin_s = float(request_row["arrival_s"])
     return begin_s, max(begin_s + 1e-3, *(float(stamp) for stamp in stamps))

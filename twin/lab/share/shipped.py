@@ -86,7 +86,11 @@ def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Pat
     # In single precision, except columns of times that join tables.
     time_columns = cs.by_name("t_s", "end_s", "window_s", require_all=False)
     to_f32 = (cs.float() - time_columns).cast(pl.Float32)
-    tables = {name: run.tables[name].with_columns(to_f32) for name in TABLES if name in run.tables}
+    tables = {
+        table_name: run.tables[table_name].with_columns(to_f32)
+        for table_name in TABLES
+        if table_name in run.tables
+    }
     description = {
         "scenario": scenario_digest(scenario), "engine": engine, "facts": load_facts().digest,
         "summary": dict(run.summary), "tables": list(tables),
@@ -96,10 +100,12 @@ def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Pat
     with zipfile.ZipFile(archive_path, "w", zipfile.ZIP_STORED) as archive:
         about_text = json.dumps(description, indent=1, sort_keys=True)
         archive.writestr(zipfile.ZipInfo(ABOUT, MADE), about_text)
-        for name, table in tables.items():
+        for table_name, table in tables.items():
             parquet_file = io.BytesIO()
             table.write_parquet(parquet_file, compression="zstd", compression_level=19)
-            archive.writestr(zipfile.ZipInfo(f"{name}.parquet", MADE), parquet_file.getvalue())
+            archive.writestr(
+                zipfile.ZipInfo(f"{table_name}.parquet", MADE), parquet_file.getvalue()
+            )
     return archive_path
 
 

@@ -211,7 +211,12 @@ class Store:
 
     def missing_text(self, scenario: Scenario) -> str:
         """Sentence on an imported file that a scenario names and that is not stored; or ''."""
-        return next(filter(None, (v.missing_text(scenario) for v in self.imports.values())), "")
+        return next(
+            filter(
+                None, (value_store.missing_text(scenario) for value_store in self.imports.values())
+            ),
+            "",
+        )
 
     def delete_unused(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Delete old artefacts that no run or imported value uses; returns their number."""

@@ -128,17 +128,20 @@ class Runs:
     def get(self, run: str) -> RunRow | None:
         """The row of a run by id; None if absent or invisible. Raises StoreError if damaged."""
         with self._database.read() as session:
-            row = self._visible_row(session, run)
-            if row and row.seal:
+            run_row = self._visible_row(session, run)
+            if run_row and run_row.seal:
                 digest_by_table = {
                     name: artefact.sha256 for name, artefact in tables_of(session, run).items()
                 }
-                if seal({key: getattr(row, key) for key in SEALED}, digest_by_table) != row.seal:
+                if (
+                    seal({key: getattr(run_row, key) for key in SEALED}, digest_by_table)
+                    != run_row.seal
+                ):
                     raise StoreError(
                         f"the result of run {run} is damaged: restore a backup, or "
                         "delete it in the library"
                     )
-        return row
+        return run_row
 
     def _visible_row(self, session: Session, run: str) -> RunRow | None:
         """The row of a run that this visitor may see, or that is shared; None otherwise."""
@@ -251,16 +254,20 @@ class Runs:
     def claim(self, owner: Owner, run: str = "") -> RunRow | None:
         """Take a run for an owner: one that was given back, else the oldest queued one; None
         without any. run: the only id to take ('': any)."""
-        r, now_s = RunRow, time.time()
-        values = {r.started_s: now_s, r.beat_s: now_s, r.owner: owner}
+        now_s = time.time()
+        values = {RunRow.started_s: now_s, RunRow.beat_s: now_s, RunRow.owner: owner}
         with self._database.write() as session:
-            for condition, state in ((GIVEN_BACK, {}), (r.state == QUEUED, {r.state: RUNNING})):
-                conditions = (condition, r.id == run) if run else (condition,)
-                oldest_run = select(r.id).where(*conditions).order_by(r.queued_s, r.id).limit(1)
-                is_claimed = (r.id == oldest_run.scalar_subquery()) & condition
-                statement = update(r).where(is_claimed).values({**values, **state}).returning(r.id)
+            for condition, state in (
+                (GIVEN_BACK, {}), (RunRow.state == QUEUED, {RunRow.state: RUNNING})
+            ):  # fmt: skip
+                conditions = (condition, RunRow.id == run) if run else (condition,)
+                oldest_run = select(RunRow.id).where(*conditions)
+                oldest_run = oldest_run.order_by(RunRow.queued_s, RunRow.id).limit(1)
+                is_claimed = (RunRow.id == oldest_run.scalar_subquery()) & condition
+                statement = update(RunRow).where(is_claimed).values({**values, **state})
+                statement = statement.returning(RunRow.id)
                 if claimed_run := session.scalar(statement):
-                    return session.get(r, claimed_run)
+                    return session.get(RunRow, claimed_run)
         return None
 
     def release(self, run: str, owner: Owner) -> bool:
@@ -301,10 +308,12 @@ class Runs:
             "progress": 1.0, "finished_s": time.time(), "wall_s": wall_s,
         }  # fmt: skip
         with self._database.write(durable=True) as session:
-            row = session.scalar(select(RunRow).where(_held_by(run, owner)))
-            if row is None:
+            run_row = session.scalar(select(RunRow).where(_held_by(run, owner)))
+            if run_row is None:
                 return False
-            equal_query = newest_run_query(row.scenario, row.facts_digest, row.engine_version)
+            equal_query = newest_run_query(
+                run_row.scenario, run_row.facts_digest, run_row.engine_version
+            )
             has_other_result = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
             if result.valid and (other_run := session.scalar(equal_query.where(has_other_result))):
                 new_values["message"] = f"the same question gave another result in run {other_run}"
@@ -328,7 +337,11 @@ class Runs:
     def end_runs(self, owner_name: str, message: str) -> list[str]:
         """End the running runs of a dead process, by its owner's name; returns their ids."""
         orphans = self.running_rows([owner_name])
-        return [row.id for row in orphans if self._abandon(row, RunRow.id == row.id, message)]
+        return [
+            run_row.id
+            for run_row in orphans
+            if self._abandon(run_row, RunRow.id == run_row.id, message)
+        ]
 
     def recover(self, lives: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
         """Mark runs of dead processes as interrupted, give back those of a cluster; returns ids of

@@ -94,13 +94,18 @@ class Scenarios:
     def _find(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
         """The row of a scenario by any of its digests, if the visitor may see it, or None."""
         statement = select(ScenarioRow).where(digest_condition(ScenarioRow.digest, digest))
-        row = session.scalar(statement.options(*options))
-        if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):
-            return row
+        scenario_row = session.scalar(statement.options(*options))
+        if (
+            scenario_row is None
+            or scenario_row.preset
+            or scenario_row.published
+            or self._visitor.sees(session, scenario_row.digest)
+        ):
+            return scenario_row
         is_shared = RunRow.published_s.is_not(None)
-        run_query = select(RunRow.id).where(RunRow.scenario == row.digest).limit(1)
+        run_query = select(RunRow.id).where(RunRow.scenario == scenario_row.digest).limit(1)
         run_query = self._visitor.limit_to_held(run_query, RunRow.id, is_shared)
-        return row if session.scalar(run_query) else None
+        return scenario_row if session.scalar(run_query) else None
 
     def search(
         self, text: str = "", *, kind: Kind = "all", tags: Sequence[str] = (), limit: int = PAGE,

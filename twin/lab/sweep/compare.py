@@ -168,8 +168,10 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     metric = metric_of(name)
     return MetricRow(
         name, "" if metric.kind == "share" else metric.unit, metric.better, tuple(figures),
-        tuple(None if base_value is None or v is None else v - base_value for v in figures),
-        tuple(None if not base_value or v is None else v / base_value for v in figures),
+        tuple(None if base_value is None or figure is None else figure - base_value
+              for figure in figures),
+        tuple(None if not base_value or figure is None else figure / base_value
+              for figure in figures),
         tuple(_verdict(name, figure, base_value) for figure in figures),
     )  # fmt: skip
 
@@ -234,7 +236,10 @@ def reseed(
 ) -> list[list[Scenario]]:
     """For each scenario `count` copies: with the seed of scenario `baseline` and the next ones."""
     first_seed = scenarios[baseline].seed
-    return [[with_overrides(s, {"seed": first_seed + i}) for i in range(count)] for s in scenarios]
+    return [
+        [with_overrides(scenario, {"seed": first_seed + offset}) for offset in range(count)]
+        for scenario in scenarios
+    ]
 
 
 def with_pairs(

@@ -263,12 +263,16 @@ class Published:
 def published_points() -> list[Published]:
     """Operating points with a published TPOT and a published throughput per NPU."""
     published_rows = load_published()
-    row_by_stem = {r.id.removesuffix("-tput"): r for r in published_rows if r.id.endswith("-tput")}
+    row_by_stem = {
+        row.id.removesuffix("-tput"): row for row in published_rows if row.id.endswith("-tput")
+    }
     return [
-        Published(f"{r.system}, {r.value:g} ms", 1e-3 * r.value, row_by_stem[stem].value, r.source)
-        for r in published_rows
-        if (stem := r.id.removesuffix("-tpot")) in row_by_stem
-        and (r.measure, r.unit) == ("decode.tpot", "ms")
+        Published(
+            f"{row.system}, {row.value:g} ms", 1e-3 * row.value, row_by_stem[stem].value, row.source
+        )
+        for row in published_rows
+        if (stem := row.id.removesuffix("-tpot")) in row_by_stem
+        and (row.measure, row.unit) == ("decode.tpot", "ms")
         and row_by_stem[stem].unit == "tokens/s/NPU"
     ]
 

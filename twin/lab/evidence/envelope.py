@@ -247,7 +247,7 @@ def outside_evidence(
 ) -> list[str]:
     """A sentence for each aspect in which a scenario lies outside the ranges of `known` rows (None:
     the published ones). Raises FactError."""
-    given, known = known, _published_configurations() if known is None else known
+    given_configs, known = known, _published_configurations() if known is None else known
     chips = {pool.chip for pool in pools_by_role(scenario).values()} | {scenario.supernode.chip}
     if unknown_chips := sorted(chips - {*facts.names("chips")}):
         raise FactError(f"no chip is named {unknown_chips[0]}: add it to data/chips")
@@ -267,7 +267,9 @@ def outside_evidence(
     for role in roles:
         roles_by_chip.setdefault(chip_of(scenario, role), []).append(role)
     for chip, chip_roles in roles_by_chip.items():
-        for span in aspect_ranges(facts, given, chip):  # None: published rows, whose are stored
+        for span in aspect_ranges(
+            facts, given_configs, chip
+        ):  # None: published rows, whose are stored
             pool = span.aspect.pool
             if pool and pool not in chip_roles:
                 continue

@@ -100,15 +100,17 @@ def expected_figures(view: View, s: Scenario) -> Expected | None:
         if not type(error).__module__.startswith("twin."):
             raise
         return None
-    servers = {"front_end": (prediction.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
+    rates_and_services = {
+        "front_end": (prediction.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)
+    }
     if prediction.prefill is not None:
-        servers["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
+        rates_and_services["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
     if prediction.decode is not None:
-        servers["router"] = (prediction.decode.requests_per_s, tpot_s)
+        rates_and_services["router"] = (prediction.decode.requests_per_s, tpot_s)
     admitted_share = priced.room.admitted_share  # the rates are of what is not refused
     waits_s = {
         stage: _wait_s(view, rate_per_s / admitted_share, service_s)
-        for stage, (rate_per_s, service_s) in servers.items()
+        for stage, (rate_per_s, service_s) in rates_and_services.items()
     }
     if prefill_s:
         waits_s |= {"prefill_queue": prefill_s, "prefill": prefill_s}
@@ -135,8 +137,11 @@ def _gain(view: View, base: Expected, after: Expected) -> float:
             wait_ratio = waits_after_s.get(stage, 0.0) / waits_before_s[stage]
             ttft_after += ttft_ratio * stage_share * (wait_ratio - 1.0)
     tpot_after = view.tpot_ratio * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
-    sum_before, sum_after = ttft_ratio + view.tpot_ratio, max(ttft_after, 0.0) + tpot_after
-    score_gain = math.log((sum_before + 1e-3) / (sum_after + 1e-3))
+    ratio_sum_before, ratio_sum_after = (
+        ttft_ratio + view.tpot_ratio,
+        max(ttft_after, 0.0) + tpot_after,
+    )
+    score_gain = math.log((ratio_sum_before + 1e-3) / (ratio_sum_after + 1e-3))
     if not view.meets_slo:
         missing_share = 1.0 - share_met(view.summary)
         gained_share = min(max(after.attained - base.attained, 0.0), missing_share)

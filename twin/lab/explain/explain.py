@@ -254,14 +254,21 @@ def _confirm_cause(runs: Runs, view: View, options: list[Option]) -> Measured | 
     """The cause of a group of options with its least intrusive change that helps on every seed and
     meets the SLO or is nearly the best; None if none helps."""
     scenario = view.scenario
-    doable = [option for option in options if option.change.doable]
-    advised = [
-        option for option in doable if not view.meets_slo and _meets_slo(runs, view, option.change)
+    doable_options = [option for option in options if option.change.doable]
+    advised_options = [
+        option
+        for option in doable_options
+        if not view.meets_slo and _meets_slo(runs, view, option.change)
     ]
-    best_worth = max((option.worth for option in doable), default=0.0)
-    advised = advised or [option for option in doable if option.worth >= NEARLY * best_worth]
-    others = sorted((option for option in doable if option not in advised), key=lambda k: -k.worth)
-    doable_pair = _first_gain(runs, scenario, [*advised, *others][:TRIED])
+    best_worth = max((option.worth for option in doable_options), default=0.0)
+    advised_options = advised_options or [
+        option for option in doable_options if option.worth >= NEARLY * best_worth
+    ]
+    other_options = sorted(
+        (option for option in doable_options if option not in advised_options),
+        key=lambda k: -k.worth,
+    )
+    doable_pair = _first_gain(runs, scenario, [*advised_options, *other_options][:TRIED])
     ideal_options = [option for option in options if not option.change.doable]
     ideal_option = max(ideal_options, key=lambda k: k.worth, default=None)
     if ideal_option and doable_pair and ideal_option.worth <= doable_pair[0].worth:
@@ -269,12 +276,14 @@ def _confirm_cause(runs: Runs, view: View, options: list[Option]) -> Measured | 
     ideal_pair = _first_gain(runs, scenario, [ideal_option] if ideal_option else [])
     if not (doable_pair or ideal_pair):
         return None
-    top_option, removal = max(filter(None, (doable_pair, ideal_pair)), key=lambda row: row[0].worth)
+    top_option, removal_gain = max(
+        filter(None, (doable_pair, ideal_pair)), key=lambda row: row[0].worth
+    )
     score_gain = doable_pair[0].worth if doable_pair else top_option.worth
     suggestion = doable_pair[1] if doable_pair else None
     if ideal_option is None and suggestion is not None:
-        removal = suggestion
-    return Measured(top_option.cause, top_option.change.named, score_gain, removal, suggestion)
+        removal_gain = suggestion
+    return Measured(top_option.cause, top_option.change.named, score_gain, removal_gain, suggestion)
 
 
 def _first_gain(runs: Runs, s: Scenario, options: Sequence[Option]) -> tuple[Option, Gain] | None:
@@ -317,9 +326,11 @@ def verdict(view: View, limit: Capacity, causes: Sequence[Measured]) -> str:
             subject = f"{share_text} of the requests that finish keep"
         sentences = [f"{subject} the SLO{limit_clause}."]
     if causes and (not view.meets_slo or causes[0].score > WORTH_SAYING):
-        label, cause_name = causes[0].cause.label, causes[0].named
-        label = label if label[:2].isupper() else label[0].lower() + label[1:]
-        sentences.append(f"First cause: {label}{f' ({cause_name})' if cause_name else ''}.")
+        cause_label, cause_name = causes[0].cause.label, causes[0].named
+        cause_label = (
+            cause_label if cause_label[:2].isupper() else cause_label[0].lower() + cause_label[1:]
+        )
+        sentences.append(f"First cause: {cause_label}{f' ({cause_name})' if cause_name else ''}.")
     if note := UNSTEADY.get(str(view.summary.get("steady_state"))):
         sentences.insert(1, note)
     if view.free_npus:

@@ -131,13 +131,18 @@ def propose_chunk_lengths(v: View) -> Changes:
     chunk = v.scenario.deployment.colocated.chunk_tokens_per_npu
     prompt_tokens = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
-    binding = (
+    binding_chunks = (
         [2.0 * prompt_tokens, 1.25 * prompt_tokens]
         if 0 < 2.0 * prompt_tokens < 0.25 * chunk
         else []
     )
     default_tokens = Scenario().deployment.colocated.chunk_tokens_per_npu
-    for chunk_tokens in (max(2 * chunk, default_tokens), 0.5 * chunk, 0.25 * chunk, *binding):
+    for chunk_tokens in (
+        max(2 * chunk, default_tokens),
+        0.5 * chunk,
+        0.25 * chunk,
+        *binding_chunks,
+    ):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(chunk_tokens))})
 
 
@@ -159,8 +164,11 @@ def propose_prefill_batches(v: View) -> Changes:
         return
     prefill, section = v.scenario.deployment.prefill, "deployment.prefill"
     default_tokens = Scenario().deployment.prefill.tokens_per_npu
-    for tokens in (max(2 * prefill.tokens_per_npu, default_tokens), prefill.tokens_per_npu // 2):
-        yield Change({f"{section}.tokens_per_npu": tokens})
+    for tokens_per_npu in (
+        max(2 * prefill.tokens_per_npu, default_tokens),
+        prefill.tokens_per_npu // 2,
+    ):
+        yield Change({f"{section}.tokens_per_npu": tokens_per_npu})
     yield Change({f"{section}.attention": "sp_tp_sp"})
     yield Change({f"{section}.microbatch": True})
     yield Change({f"{section}.chunk_tokens": 0 if prefill.chunk_tokens else 8192})
@@ -174,8 +182,10 @@ def propose_decode_batches(v: View) -> Changes:
     path, batch_now = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
     if v.tpot_ratio > CLOSE and v.full is not None:
         tpot_bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
-        largest = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), tpot_bound_s)
-        for batch_size in sorted({largest.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
+        slo_batch = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), tpot_bound_s)
+        for batch_size in sorted(
+            {slo_batch.batch_per_npu, round(0.75 * batch_now), batch_now // 2}
+        ):
             if 0 < batch_size < batch_now:
                 yield Change({path: batch_size})
     elif v.ttft_shares["router"] >= WAITS:

@@ -27,8 +27,10 @@ def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dic
         ranks = tables["ranks"].filter(pl.col("role") == "decode")
         column_names = ("requests_mean", "context_tokens_mean")
         requests, context_tokens = (_mean(ranks[column].fill_null(0.0)) for column in column_names)
-        load = _hottest_load(tables, "decode")
-        timelines["decode"] = decode_timeline(costs.decode, requests, context_tokens, load, load)
+        hottest_load = _hottest_load(tables, "decode")
+        timelines["decode"] = decode_timeline(
+            costs.decode, requests, context_tokens, hottest_load, hottest_load
+        )
     if costs.prefill_role is not None:
         operators = tables["operators"].filter(pl.col("phase") == "prefill")
         batch_count = float(operators["iterations"].max() or 0.0) if operators.height else 0.0  # type: ignore[arg-type]
@@ -37,9 +39,9 @@ def mean_load_timelines(scenario: Scenario, facts: Facts, tables: Tables) -> dic
         batch_tokens = run_tokens / batch_count if batch_count > 0 else 0.0  # of a mean batch
         prompt_tokens = _mean(tables["requests"]["input_tokens"]) or 1.0
         attention_pairs = batch_tokens * 0.5 * min(prompt_tokens, batch_tokens)
-        load = _hottest_load(tables, "prefill")
+        hottest_load = _hottest_load(tables, "prefill")
         timelines["prefill"] = prefill_timeline(
-            costs.prefill, batch_tokens, attention_pairs, load, load
+            costs.prefill, batch_tokens, attention_pairs, hottest_load, hottest_load
         )
     return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
@@ -58,15 +60,21 @@ def full_load_timelines(
         rank_loads = rank_load(rank_batch, ranks, traffic)
         requests, context_tokens = (float(loads[0]) for loads in rank_loads)
         tokens = 0.5 * query_tokens * rank_batch * ranks / costs.decode.layout.domains
-        hottest = die_and_link_load(costs.decode.layout, tokens, *assembly.decode_imbalance.table)
-        timelines["decode"] = decode_timeline(costs.decode, requests, context_tokens, *hottest)
+        hottest_loads = die_and_link_load(
+            costs.decode.layout, tokens, *assembly.decode_imbalance.table
+        )
+        timelines["decode"] = decode_timeline(
+            costs.decode, requests, context_tokens, *hottest_loads
+        )
     if costs.prefill_role is not None and prediction.prefill is not None:
         tokens = prediction.prefill.batch_tokens
-        hottest = die_and_link_load(
+        hottest_loads = die_and_link_load(
             costs.prefill.layout, 0.5 * tokens, *assembly.prefill_imbalance.table
         )
         attention_pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
-        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, *hottest)
+        timelines["prefill"] = prefill_timeline(
+            costs.prefill, tokens, attention_pairs, *hottest_loads
+        )
     return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
 

@@ -226,10 +226,10 @@ class Space:
             return []
         if "instances" not in self.plan.vary:
             return self._new_candidate(settings, pools)
-        npus_of = {pool: pool_size(base, settings, pool)[1] for pool in roles}
+        npus_by_role = {pool: pool_size(base, settings, pool)[1] for pool in roles}
         one_of_each = settings | {COUNTED[pool]: 1 for pool in roles}
         price = prices.price(one_of_each, pools)
-        if price.refused or price.expected <= 0.0 or sum(npus_of.values()) > machine.npus:
+        if price.refused or price.expected <= 0.0 or sum(npus_by_role.values()) > machine.npus:
             return self._new_candidate(one_of_each, pools)
         candidates, load_per_s = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
@@ -239,15 +239,19 @@ class Space:
             for pool in roles
         }  # fmt: skip
         for count in _counts_with(load_per_s / instance_rates[role]):
-            if count * npus_of[role] > machine.npus - sum(npus_of[pool] for pool in other_roles):
+            if count * npus_by_role[role] > machine.npus - sum(
+                npus_by_role[pool] for pool in other_roles
+            ):
                 break
             rate_per_s = count * instance_rates[role]
             curve, instance_load_per_s = pools[role][0], load_per_s / count
             if math.isfinite(curve.batches[-1]) and math.isfinite(
                 instance_load_per_s
             ):  # prefill has none
-                mean_requests = curve.requests_at(instance_load_per_s) * npus_of[role]
-                largest_batch = (mean_requests + 3.0 * math.sqrt(mean_requests)) / npus_of[role]
+                mean_requests = curve.requests_at(instance_load_per_s) * npus_by_role[role]
+                largest_batch = (mean_requests + 3.0 * math.sqrt(mean_requests)) / npus_by_role[
+                    role
+                ]
                 # A smaller batch would never be full either (Poisson, three deviations).
                 if any(largest_batch <= smaller < settings.get(BATCH, 0) for smaller in batches):
                     continue
@@ -261,11 +265,11 @@ class Space:
             count_choices: list[Settings] = [{COUNTED[role]: count}]
             for pool in other_roles:
                 needed_count = min(rate_per_s, load_per_s) / instance_rates[pool]
-                lowest, highest = MATCHED[0] * needed_count, MATCHED[1] * needed_count
+                lowest_count, highest_count = MATCHED[0] * needed_count, MATCHED[1] * needed_count
                 near_counts = [
                     near_count
                     for near_count in _counts_with(needed_count)
-                    if lowest <= near_count <= highest
+                    if lowest_count <= near_count <= highest_count
                 ]
                 near_counts = near_counts or [min(COUNTS, key=lambda n: abs(n - needed_count))]
                 count_choices = [

@@ -111,15 +111,15 @@ class Finish:
         # One is enough to know that something fits, unless losses take it out.
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
         while not (self.finalists or fallbacks) or not search.over():
-            by_family: dict[Any, Tested] = {
+            tested_by_family: dict[Any, Tested] = {
                 finalist.candidate.family: finalist.tested for finalist in self.finalists
             }
             for tested in search.ranking():
                 if tested.candidate.settings not in tried_settings:
-                    by_family.setdefault(tested.candidate.family, tested)
+                    tested_by_family.setdefault(tested.candidate.family, tested)
             untried = [
                 tested
-                for tested in by_family.values()
+                for tested in tested_by_family.values()
                 if tested.candidate.settings not in tried_settings
             ]
             untried = untried[: finalist_limit - len(self.finalists)]

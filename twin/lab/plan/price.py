@@ -114,7 +114,9 @@ class Curve:
             return math.inf
         mean_requests = self.requests_at(rate) * npus
         request_counts = (mean_requests + sign * math.sqrt(mean_requests) for sign in (-1.0, 1.0))
-        batches = (min(largest_batch, max(count, 0.0) / npus) for count in request_counts)
+        batches = (
+            min(largest_batch, max(request_count, 0.0) / npus) for request_count in request_counts
+        )
         return sum(map(self.full_tpot_s, batches)) / 2.0
 
     def full_tpot_s(self, batch: float) -> float:
@@ -226,9 +228,9 @@ class Prices:
             pool = self.pool_by_key.get(pool_key)
             if pool is None or pool[0].until_s < self.tpot_s:
                 self.beat()
-                tpot_until_s = math.inf if pool else BEYOND * self.tpot_s
+                highest_tpot_s = math.inf if pool else BEYOND * self.tpot_s
                 pool = self.pool_by_key[pool_key] = self._price_curves(
-                    role, dict(pool_key[1:]), tpot_until_s
+                    role, dict(pool_key[1:]), highest_tpot_s
                 )
             pool_by_role[role] = pool
         return pool_by_role

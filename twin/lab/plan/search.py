@@ -164,7 +164,7 @@ class Search:
             if trial and trial["tpot_s_mean"] and 0.0 < price.tpot_s < math.inf:
                 tpot_ratios.append(trial["tpot_s_mean"] / price.tpot_s)
         return FormulaRatios(
-            {pool: statistics.median(values) for pool, values in ratios_by_pool.items()},
+            {pool: statistics.median(pool_ratios) for pool, pool_ratios in ratios_by_pool.items()},
             statistics.median(tpot_ratios) if tpot_ratios else 1.0,
         )
 

@@ -182,9 +182,12 @@ def check_guards(database: Database) -> list[str]:
     query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
     with database.read() as session:
         sql_by_guard = {str(name): sql for name, sql in session.execute(query)}
-    damaged = [
+    damaged_guards = [
         guard.name
         for guard in GUARDS
         if sql_by_guard.get(guard.name) != _trigger_sql(guard, sqlite=True)
     ]
-    return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in damaged]
+    return [
+        f"the guard {name} of {database.path} is damaged: restore a backup"
+        for name in damaged_guards
+    ]

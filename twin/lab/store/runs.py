@@ -171,10 +171,16 @@ class Runs:
             query = select(RunRow).where(*conditions, RunRow.scenario.in_(stored_digests.values()))
             query = self.limit_to_visible(query).order_by(RunRow.queued_s)
             # Oldest first: later pairs replace earlier ones.
-            pairs = session.execute(query.with_only_columns(RunRow.scenario, RunRow.id))
-            runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
-            newest = {run.scenario: run for run in runs}
-        return {name: newest[digest] for name, digest in stored_digests.items() if digest in newest}
+            digests_and_ids = session.execute(query.with_only_columns(RunRow.scenario, RunRow.id))
+            runs = session.scalars(
+                select(RunRow).where(RunRow.id.in_(dict(digests_and_ids.all()).values()))
+            )
+            newest_by_digest = {run.scenario: run for run in runs}
+        return {
+            name: newest_by_digest[digest]
+            for name, digest in stored_digests.items()
+            if digest in newest_by_digest
+        }
 
     def limit_to_visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""

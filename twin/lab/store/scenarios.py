@@ -146,8 +146,11 @@ class Scenarios:
         is a preset, is shared or has runs."""
         with self._database.write(durable=True) as session:
             row = require(self._find(session, digest), "scenario", digest)
-            is_own_row, is_alias = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
-            condition_by_class = {ScenarioRow: is_own_row, AliasRow: is_alias}
+            is_own_row, is_alias_of_row = (
+                ScenarioRow.digest == row.digest,
+                AliasRow.scenario == row.digest,
+            )
+            condition_by_class = {ScenarioRow: is_own_row, AliasRow: is_alias_of_row}
             undo = undo_of(
                 self._database, session, ("scenario", row.digest), condition_by_class, self._visitor
             )

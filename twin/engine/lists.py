@@ -125,17 +125,17 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
 @kernel
 def heap_count(values: np.ndarray, size: int, limit: float) -> int:
     """Number of values of a min-heap, values[:size], that are at most `limit`."""
-    value_count = node = 0
+    value_count = heap_index = 0
     while True:
-        if node < size and values[node] <= limit:
+        if heap_index < size and values[heap_index] <= limit:
             value_count += 1
-            node = 2 * node + 1
+            heap_index = 2 * heap_index + 1
             continue
-        while node > 0 and node % 2 == 0:
-            node = (node - 1) // 2
-        if node == 0:
+        while heap_index > 0 and heap_index % 2 == 0:
+            heap_index = (heap_index - 1) // 2
+        if heap_index == 0:
             return value_count
-        node += 1
+        heap_index += 1
 
 
 @kernel

@@ -182,12 +182,12 @@ def merge_windows(results: Sequence[ModelResult]) -> pl.DataFrame:
             columns[name] = pl.Series(values=sum(model_values[1:], model_values[0]))
             continue
         model_weights = [model_weight[weight_name] for model_weight in weights_of_models]
-        weight_sum = sum(model_weights[1:], model_weights[0])
+        total_weight = sum(model_weights[1:], model_weights[0])
         weighted = [
             value * weight for value, weight in zip(model_values, model_weights, strict=True)
         ]
         weighted_sums = sum(weighted, np.zeros(window_count))
-        columns[name] = pl.Series(values=ratio(weighted_sums, weight_sum), nan_to_null=True)
+        columns[name] = pl.Series(values=ratio(weighted_sums, total_weight), nan_to_null=True)
     if any(table["power_w"].null_count() for table in tables):
         columns["power_w"] = tables[0]["power_w"].clear(window_count)
     return pl.DataFrame(columns)

@@ -172,12 +172,12 @@ def relative_bytes(node: np.ndarray, nodes: int, tokens: np.ndarray, dispatched:
     links as in an even exchange."""
     other_tokens = tokens.sum() - tokens
     dies_of_node = np.maximum(np.bincount(node, minlength=nodes), 1)
-    received, sent = (
+    received_ratio, sent_ratio = (
         np.bincount(node, amounts / amounts.mean(), nodes) / dies_of_node
         for amounts in (tokens, other_tokens)
     )
     into_node, out_of_node = (
-        received_share * received + (1.0 - received_share) * sent
+        received_share * received_ratio + (1.0 - received_share) * sent_ratio
         for received_share in (dispatched, 1.0 - dispatched)
     )
     return into_node, out_of_node

@@ -205,8 +205,8 @@ def _power_w(
     npus_held, prefill_npus = present.npus_held(sums.shape[0])
     prefill_busy = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
     if setup.scenario.deployment.mode == "colocated":
-        mixed_share = sums[:, w.PREFILL_BATCHES] / np.maximum(sums[:, w.ITERATIONS], 1.0)
-        prefill_busy = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
+        prefill_pass_share = sums[:, w.PREFILL_BATCHES] / np.maximum(sums[:, w.ITERATIONS], 1.0)
+        prefill_busy = columns["decode_busy"] * np.minimum(prefill_pass_share, 1.0)
     npu_use_pair = columns["cube_utilisation"], columns["hbm_utilisation"]
     if len(setup.roles_by_npu) > 1:
         (cube_use, hbm_use), (decode_cube_use, decode_hbm_use) = (
@@ -228,10 +228,10 @@ def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amou
     """For the prefill and the decode pool ((FLOPs in each window of `sums`, peak FLOP/s of its
     dies), (HBM bytes in each window, peak bytes/s)). The bytes of prefill are computed for the
     recorded number of batches, all of their mean size."""
-    costs, batches = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
-    mean_batch_tokens = (sums[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
+    costs, batch_count = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
+    mean_batch_tokens = (sums[:, w.PREFILL_TOKENS] / np.maximum(batch_count, 1e-9)).tolist()
     bytes_per_batch = [prefill_hbm_bytes(costs.prefill, tokens) for tokens in mean_batch_tokens]
-    hbm_bytes = batches * np.array(bytes_per_batch)
+    hbm_bytes = batch_count * np.array(bytes_per_batch)
     flops = sums[:, w.PREFILL_FLOPS]
     decode_bytes = np.maximum(sums[:, w.HBM_BYTES] - hbm_bytes, 0.0)
     pool_work = {"prefill": (flops, hbm_bytes), "decode": (sums[:, w.FLOPS] - flops, decode_bytes)}

@@ -156,8 +156,8 @@ def simulate(
     of imported routing: of the first model. Raises HardwareError, ModelError, ExpertsError,
     WorkloadError or ScenarioError when the scenario cannot run."""
     setups = set_up_models(scenario, facts, trace, counts)
-    models = run_models(setups, facts, progress)
-    results = list(map(conclude_model, model_names(scenario), setups, models))
+    running_models = run_models(setups, facts, progress)
+    results = list(map(conclude_model, model_names(scenario), setups, running_models))
     if len(results) > 1:
         return conclude_together(scenario, results, facts)
     (result,) = results

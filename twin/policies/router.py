@@ -97,9 +97,9 @@ def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_dra
     """The one of two randomly drawn open instances that has the lesser wait_s f8[instances]. draw,
     second_draw: uniform in (0, 1)."""
     open_count = count_open(opened)
-    first_drawn = round_robin(opened, min(int(draw * open_count), open_count - 1))
-    second_drawn = round_robin(opened, min(int(second_draw * open_count), open_count - 1))
-    return first_drawn if wait_s[first_drawn] <= wait_s[second_drawn] else second_drawn
+    first_choice = round_robin(opened, min(int(draw * open_count), open_count - 1))
+    second_choice = round_robin(opened, min(int(second_draw * open_count), open_count - 1))
+    return first_choice if wait_s[first_choice] <= wait_s[second_choice] else second_choice
 
 
 @kernel

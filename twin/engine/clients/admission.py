@@ -125,21 +125,21 @@ def work_ahead(world: World, p: int, i: int) -> tuple[int, int, float]:
     settings, request = world.settings, world.request
     if settings.order == w.FAIR:
         set_fair_places(world, p, i)
-    uncached_tokens, all_tokens, work_s = 0, 0, 0.0
+    uncached_tokens, prompt_token_sum, work_s = 0, 0, 0.0
     request_row = world.prefill.queue[p, w.HEAD]
     while request_row != w.NONE:
         prompt_tokens = request.input_tokens[request_row] + request.emitted[request_row]
         if request.progress[request_row] != w.NONE:  # a part of it is computed
             tokens_left = prompt_tokens - request.progress[request_row]
             uncached_tokens += tokens_left
-            all_tokens += prompt_tokens
+            prompt_token_sum += prompt_tokens
             work_s += request.work_s[request_row] * tokens_left / request.fresh_tokens[request_row]
         elif settings.order == w.FIFO or request.place[request_row] <= request.place[i]:
             uncached_tokens += request.fresh_tokens[request_row]
-            all_tokens += prompt_tokens
+            prompt_token_sum += prompt_tokens
             work_s += request.work_s[request_row]
         request_row = request.following[request_row]
-    return uncached_tokens, all_tokens, work_s
+    return uncached_tokens, prompt_token_sum, work_s
 
 
 @kernel

@@ -43,16 +43,16 @@ def number_flows(
     each. prefills: number of instances that compute prompts; columns: number of all instances;
     swaps: whether KV is swapped. exchanges, others: where the numbers of exchanges and of other
     flows begin; others None: directly after the exchanges."""
-    first_of_kind, end_of_kind = np.zeros((2, len(w.TRAFFIC)), np.int64)
+    first_flow_of_kind, end_flow_of_kind = np.zeros((2, len(w.TRAFFIC)), np.int64)
     next_flow_number = exchanges
     for kind in w.FLOWS:
-        first_of_kind[kind] = next_flow_number
+        first_flow_of_kind[kind] = next_flow_number
         if swaps or kind != w.SWAP:
             next_flow_number += columns if kind in w.PER_INSTANCE else prefills
-        end_of_kind[kind] = next_flow_number
+        end_flow_of_kind[kind] = next_flow_number
         if kind == w.EXPERTS and others is not None:
             next_flow_number = others
-    return first_of_kind, end_of_kind
+    return first_flow_of_kind, end_flow_of_kind
 
 
 @dataclass(frozen=True, eq=False)

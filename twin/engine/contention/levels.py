@@ -125,11 +125,11 @@ def list_groups(flows: Traffic) -> None:
             group_links[group_link_count] = link
             group_link_count += 1
     list_sizes[TOUCHED] = 0
-    next_index = 0
+    next_link_index = 0
     list_sizes[GROUP_FLOWS] = 0
-    while next_index < group_link_count:
-        link = group_links[next_index]
-        next_index += 1
+    while next_link_index < group_link_count:
+        link = group_links[next_link_index]
+        next_link_index += 1
         for crossing in range(flows.link_start[link], flows.link_end[link]):
             if not flows.in_group_flows[flows.owners[crossing]]:
                 group_link_count = join_group(flows, flows.owners[crossing], group_link_count)

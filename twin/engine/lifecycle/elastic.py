@@ -243,9 +243,9 @@ class Elastic:
             if not all(peer is life or peer.may_yield(j, urgent=urgent) for peer, j in to_stop):
                 continue
             blocked_count = sum(not dies.isdisjoint(life.dies[k]) for dies in idle_die_sets)
-            load_to_drain = sum(_drain_key(peer, j)[0] for peer, j in to_stop)
+            work_to_drain = sum(_drain_key(peer, j)[0] for peer, j in to_stop)
             possible_starts.append(
-                (len(to_stop), blocked_count, load_to_drain, not life.is_warm(k), k, to_stop)
+                (len(to_stop), blocked_count, work_to_drain, not life.is_warm(k), k, to_stop)
             )
         if not possible_starts:
             return None

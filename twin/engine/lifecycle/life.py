@@ -306,8 +306,8 @@ class Life:
         if self.rule.weights == "object_storage":
             largest_bytes = max(model_bytes for _, model_bytes in self._weights_of.values())
             fetch_s = largest_bytes / self.loading.bucket_bytes_per_s
-        first_by_role = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
-        load_s = max(self._weight_load(k)[1] for k in first_by_role.values())
+        first_of_role = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
+        load_s = max(self._weight_load(k)[1] for k in first_of_role.values())
         return self._process_s + fetch_s + load_s
 
     def _weight_load(self, k: int) -> tuple[float, float]:

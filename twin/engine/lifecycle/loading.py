@@ -155,9 +155,11 @@ class Loading:
     def _set_paces(self) -> None:
         """Set rate limits: loads get the loaders' rate, fetches of all models share the
         bucket's."""
-        loads = [(loading._machine, k) for loading in self.together for k in loading._under_way]
-        fetch_count = sum(machine.coming[k].stored for machine, k in loads)
-        for machine, k in loads:
+        loading_instances = [
+            (loading._machine, k) for loading in self.together for k in loading._under_way
+        ]
+        fetch_count = sum(machine.coming[k].stored for machine, k in loading_instances)
+        for machine, k in loading_instances:
             bytes_per_s = self.loader_bytes_per_s * len(machine.coming[k].dies)
             if machine.coming[k].stored:
                 bytes_per_s = self.bucket_bytes_per_s / fetch_count

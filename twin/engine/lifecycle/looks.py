@@ -252,16 +252,16 @@ class PoolMeter:
         highest_fullness = max(request_count / float(decode.room[fullest_row]), kv_share)
         least_factor, most_factor = 1.0 / request_count, 1.0 / highest_fullness
         iteration_limit_s = NEAR_SLO * self._tpot_s * self._per_iteration
-        least_s, most_s = iteration_s(least_factor), iteration_s(most_factor)
-        if least_s <= iteration_limit_s < most_s:
+        shortest_s, longest_s = iteration_s(least_factor), iteration_s(most_factor)
+        if shortest_s <= iteration_limit_s < longest_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
-                range_share = (iteration_limit_s - least_s) / (most_s - least_s)
+                range_share = (iteration_limit_s - shortest_s) / (longest_s - shortest_s)
                 tried_factor = least_factor + range_share * (most_factor - least_factor)
                 tried_s = iteration_s(tried_factor)
                 if tried_s > iteration_limit_s:
-                    most_factor, most_s = tried_factor, tried_s
+                    most_factor, longest_s = tried_factor, tried_s
                 else:
-                    least_factor, least_s = tried_factor, tried_s
-            most_factor, most_s = tried_factor, tried_s
+                    least_factor, shortest_s = tried_factor, tried_s
+            most_factor, longest_s = tried_factor, tried_s
         # As many tokens a second, at the TPOT that the requests have now.
-        return request_count * most_factor * iteration_s(1.0) / most_s
+        return request_count * most_factor * iteration_s(1.0) / longest_s

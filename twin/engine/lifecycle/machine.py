@@ -179,12 +179,12 @@ class Machine:
         costs_in_use, traffic = self.world.costs, self.world.traffic
         instance_row, coefficients = instance.index, numbers(costs.coefficients)
         costs_in_use.sent[self.column(k)] = bytes_sent(costs)
-        carried_indices, prices_now, prices_alone = (
+        carried_indices, coefficients_now, coefficients_alone = (
             (costs_in_use.prefill_carried, costs_in_use.prefill_now, costs_in_use.prefill_alone)
             if instance.role == "prefill"
             else (costs_in_use.decode_carried, costs_in_use.decode_now, costs_in_use.decode_alone)
         )
-        prices_now[instance_row] = prices_alone[instance_row] = coefficients
+        coefficients_now[instance_row] = coefficients_alone[instance_row] = coefficients
         if instance.role != "prefill":
             self._set_slots(k)
             self.world.decode.kv_tokens[instance_row] = costs.kv_tokens_per_rank
@@ -192,7 +192,7 @@ class Machine:
         if instance.role != "decode":
             self._price_reads(instance_row, costs)
         exchange_slowdown = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
-        prices_now[instance_row, carried_indices] *= exchange_slowdown
+        coefficients_now[instance_row, carried_indices] *= exchange_slowdown
         costs_in_use.priced[self.column(k)] = exchange_slowdown
         self._set_ports(k)
 

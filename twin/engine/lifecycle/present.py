@@ -78,7 +78,7 @@ class Present:
             f"{role}_npus": self._mean_instances(windows, role, "serve") * self._npus_each(role)
             for role in self._setup.roles
         } | {"changing_npus": self._mean_npus(windows, *NOT_SERVING)}
-        return {name: np.asarray(values) for name, values in npus_by_column.items()}
+        return {name: np.asarray(npus) for name, npus in npus_by_column.items()}
 
     def npus(self) -> dict[str, float]:
         """Mean number of NPUs of each pool in the steady state, by role."""

@@ -285,13 +285,13 @@ def add_chunk_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float
 def note_ending_work(world: World, p: int) -> None:
     """Store the tokens and predicted seconds that leave instance p's queue when its batch ends."""
     prefill, request = world.prefill, world.request
-    ending_tokens, work_s = 0, 0.0
+    ending_tokens, ending_work_s = 0, 0.0
     batch_request = prefill.batch[p, w.HEAD]
     while batch_request != w.NONE:
         ending_tokens += request.input_tokens[batch_request] + request.emitted[batch_request]
-        work_s += request.work_s[batch_request]
+        ending_work_s += request.work_s[batch_request]
         batch_request = request.following[batch_request]
-    prefill.ending_tokens[p], prefill.ending_s[p] = ending_tokens, work_s
+    prefill.ending_tokens[p], prefill.ending_s[p] = ending_tokens, ending_work_s
 
 
 @kernel

@@ -242,10 +242,11 @@ def conclude_model(name: str, setup: Setup, model: Running) -> ModelResult:
     if model.cache_check is not None:
         checks.append(model.cache_check)
     notes = list(setup.notes) + remarks(setup, world, summary)
-    instances = present.instances(tables["windows"].height)
+    mean_instances = present.instances(tables["windows"].height)
     return ModelResult(
-        name, setup, world.record, capacities, tables, instances, observed, summary, checks, notes
-    )
+        name, setup, world.record, capacities, tables, mean_instances, observed, summary, checks,
+        notes,
+    )  # fmt: skip
 
 
 def conclude_together(s: Scenario, results: Sequence[ModelResult], facts: Facts) -> Run:

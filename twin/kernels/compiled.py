@@ -300,7 +300,8 @@ _LAZY_FORMS: dict[Callable[..., Any], list[Any]] = {}  # by `lazy_entry` functio
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:
-    """Whether this process has called the compiled form of a `lazy_entry` function."""
+    """Whether the compiled form of a `lazy_entry` function is in this process: its first call
+    loads it, or compiles it."""
     return bool(_LAZY_FORMS[function])
 
 

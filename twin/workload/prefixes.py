@@ -86,8 +86,9 @@ def first_turn(before: np.ndarray) -> np.ndarray:
 def session_chains(
     input_tokens: np.ndarray, parent: np.ndarray, block_tokens: int, head_tokens: int
 ) -> Chains:
-    """Chains of prompts i4[n] of sessions; parent i4[n]: the turn that each extends, NONE for a
-    first turn. The first `head_tokens` of all are the same (a system prompt), in whole blocks."""
+    """Prompts of sessions as runs of KV block ids, which turns share. input_tokens i4[n]: length of
+    each prompt; parent i4[n]: the turn that it extends, NONE for a first turn. The first
+    `head_tokens` of all are the same (a system prompt), in whole blocks."""
     head_blocks, whole_blocks = head_tokens // block_tokens, input_tokens // block_tokens
     session_number = np.cumsum(parent == NONE) - 1
     session = session_number[first_turn(parent)].astype(np.int32)

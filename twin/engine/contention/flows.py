@@ -214,9 +214,10 @@ def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
     place_bytes = np.concatenate([factor * load.bytes_at_places for load, factor in loads])
     load_of_link = np.repeat(np.arange(len(loads)), [load.links.size for load, _ in loads])
     link_order, place_order = (np.argsort(keys, kind="stable") for keys in (links, places))
-    link_amounts = amounts[link_order] / len(loads)
-    link_columns, place_columns = (links[link_order], link_amounts), (places, place_bytes)
-    pattern = Pattern(*link_columns, *(column[place_order] for column in place_columns))
+    pattern = Pattern(
+        links[link_order], amounts[link_order] / len(loads), places[place_order],
+        place_bytes[place_order],
+    )  # fmt: skip
     joined_load = replace(loads[0][0], pattern=pattern, moved=Changes(), moved_places=Changes())
     return joined_load, load_of_link[link_order]
 

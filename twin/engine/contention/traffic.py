@@ -173,12 +173,13 @@ def mean_duty(flows: Traffic, first: int, last: int) -> float:
 
 @kernel
 def set_slowdown(flows: Traffic, exchange: int) -> None:
-    """Set the mean factor by which shared links prolong an exchange: 1 + (demand / level - 1) x the
-    mean share of time that other flows send on its fullest link."""
-    demand, level = flows.most[exchange], flows.levels[levels.ALL, exchange]
+    """Set the mean factor by which shared links prolong an exchange: 1 + (needed / granted share of
+    its full rate - 1) x the mean share of time that other flows send on its fullest link."""
+    needed_share, granted_share = flows.most[exchange], flows.levels[levels.ALL, exchange]
     flows.crowding[exchange] = 1.0
-    if 0.0 < level < demand:
-        flows.crowding[exchange] += (demand / level - 1.0) * mean_others_duty(flows, exchange)
+    if 0.0 < granted_share < needed_share:
+        relative_excess = needed_share / granted_share - 1.0
+        flows.crowding[exchange] += relative_excess * mean_others_duty(flows, exchange)
 
 
 @kernel

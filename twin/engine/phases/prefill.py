@@ -160,9 +160,9 @@ def must_wait_for_ranks(world: World, p: int, now_s: float) -> bool:
     settings, prefill = world.settings, world.prefill
     if not settings.colocated or settings.prompt_delay == 0 or world.decode.in_batch[p] == 0:
         return False
-    waiting_groups = groups_with_prompts(world, p, now_s)
+    count_with_prompts = groups_with_prompts(world, p, now_s)
     group_count = math.ceil(settings.decode_ranks / settings.prompt_ranks)
-    if waiting_groups in (0, group_count) or prefill.delayed[p] == settings.prompt_delay:
+    if count_with_prompts in (0, group_count) or prefill.delayed[p] == settings.prompt_delay:
         prefill.delayed[p] = 0
         return False
     prefill.delayed[p] += 1

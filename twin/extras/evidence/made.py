@@ -339,8 +339,8 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 
 
 def accuracy_table(rows: Rows, table: Table) -> str:
-    """Markdown: sentences on how near simulated figures are to published ones (`rows`: of the
-    record, as judged), then a table of their errors. table: function that formats rows."""
+    """Markdown: sentences on how near simulated figures are to published ones, then a table of the
+    errors. rows: published figures with their errors; table: function that formats rows."""
     skew_text = f"{skew_sentence(load_facts())} {load_made().default_skew_text}"
     sentences = (*headlines(rows), now_text(rows), *coverage_texts(), skew_text)
     return "\n".join([*(f"- {sentence}" for sentence in sentences), "", table(score_table(rows))])

@@ -267,7 +267,8 @@ def _deployment_section(row: Row) -> Part:
 
 
 def _front_chart(answer: Row) -> Part:
-    """Chart of tokens/s per NPU against those of one user, by simulation and as published."""
+    """Pareto front of a plan's deployments, simulated and published: tokens/s per NPU against
+    tokens/s of one user. answer: the plan's result."""
     rank_by_key = {row["key"]: str(row["rank"]) for row in answer["ranked"]}
     decoding_points = [p for p in answer["front"] if p["tokens_per_s_per_user"]]
     front_points = sorted((p for p in decoding_points if p["on_front"]), key=_user_speed)

@@ -84,9 +84,8 @@ def _doubling_counts(limit: int) -> list[int]:
 
 
 def _propose_split(v: View, prefills: Iterable[int]) -> Changes:
-    """Propose each number of prefill instances in `prefills`, with all other NPUs for the decode
-    instances, whose number stays. A number with which each of them would have as many NPUs as now
-    is not proposed."""
+    """Propose each number of prefill instances in `prefills`. All other NPUs go to the decode
+    instances, whose number stays; a proposal that would not change their size is left out."""
     prefill_count, prefill_npus = v.role_npus["prefill"]
     decode_count, npus_each = v.role_npus["decode"]
     for instances in prefills:

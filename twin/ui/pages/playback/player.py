@@ -190,9 +190,10 @@ def _bytes_by_series(traffic: pl.DataFrame, windows: pl.DataFrame) -> tuple[list
 def _shares(
     shares: pl.DataFrame, windows: pl.DataFrame, series: Sequence[Sequence[Any]], planes: int
 ) -> dict[str, str]:
-    """How the bytes of each series divide over nodes and planes, as packed columns: series, node,
-    column (UB sub-planes, RDMA, VPC), direction (0 out, 1 in), share, first and end window. planes:
-    number of UB sub-planes."""
+    """Share of each series' bytes on each node and plane, as packed arrays: number of the series,
+    node, plane (UB sub-planes, RDMA, VPC), direction (0 out, 1 in), share, first and end window.
+    shares, windows: tables of the run; series: (plane, traffic, number) of each; planes: number of
+    UB sub-planes."""
     starts_s = windows["t_s"].to_numpy()
     series_index = {tuple(key): k for k, key in enumerate(series)}
     share_rows: list[tuple[float, ...]] = []

@@ -7,6 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+if __name__ != "__main__":
+    # The server begins with all imports, of which nothing becomes garbage: to look for some again
+    # and again takes a second.
+    gc.disable()
+
 import streamlit as st
 from starlette.middleware import Middleware
 from starlette.routing import Mount
@@ -49,6 +54,7 @@ else:
         threading.Thread(target=session.start_runner, name="get ready", daemon=True).start()
         parts.prepare_first_page()
         gc.freeze()  # none of this is garbage: it need not be looked through again
+        gc.enable()
         yield
 
     api = application(session.store_of, session.runner, st.get_option("server.allowedHosts"))

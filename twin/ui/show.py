@@ -66,8 +66,9 @@ def draw_pass_times(
     plan: Timeline | None, rows: Sequence[tuple[str, str, float]], took_s: float, pass_name: str,
     key: str = "", columns: int = 1,
 ) -> None:  # fmt: skip
-    """Draw the time of a mean iteration or batch (`pass_name`) of `took_s` seconds: one layer on
-    both streams, if there is a `plan`, and all rows (stream, operator, busy seconds)."""
+    """Draw charts of a mean iteration or batch (`pass_name`) of `took_s` seconds: one layer on both
+    streams, if `plan` has it, and the seconds of each operator. rows: (stream, operator, busy
+    seconds); key: end of the charts' keys; columns: of the page, side by side."""
     st.markdown(pace_sentence(plan, rows))
     containers = st.columns(columns, gap="large") if plan else [st.container()]
     with containers[0]:

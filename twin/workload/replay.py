@@ -23,9 +23,10 @@ def replayed_requests(
     workload: Workload, clock: Clock, horizon_s: float, stream: Streams, block_tokens: int,
     table: TraceTable, count: int | None, answers: bool = False,
 ) -> Requests:  # fmt: skip
-    """Requests of a trace in a run: copied, spread where timestamps are rounded, sped up, cut at
-    the horizon and in blocks of `block_tokens`. Where turns wait, sessions that begin before the
-    horizon stay whole. stream: gives a random stream's key by its name; count: most requests;
+    """Requests of a run that replays a trace: the trace as often as `trace.tree_copies` says, with
+    rounded timestamps spread and times divided by the rate multiplier, up to the horizon. Where
+    turns wait, sessions that begin before it stay whole. Prompts are in blocks of `block_tokens`.
+    stream: gives a random stream's key by its name; count: requests at most (None: no limit);
     answers: whether chains include the blocks of answers. Of the workload only `trace`, `turns`
     and, if the trace has no times, the rate are used."""
     settings = workload.trace

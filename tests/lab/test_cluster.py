@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import free_port
 from tests.draws import some
 from tests.lab import postgres
 from tests.lab.fake_engine import answer
@@ -51,12 +51,6 @@ def until(true, seconds=PATIENCE_S):
         assert time.monotonic() < end_s, "waited in vain"
         time.sleep(0.1)  # a look at the store takes milliseconds
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Place:

@@ -10,7 +10,8 @@ from pathlib import Path
 if __name__ != "__main__":
     # The server begins with all imports, of which nothing becomes garbage: to look for some again
     # and again takes a second.
-    gc.disable()
+    usual_thresholds = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
 
 import streamlit as st
 from starlette.middleware import Middleware
@@ -54,7 +55,7 @@ else:
         threading.Thread(target=session.start_runner, name="get ready", daemon=True).start()
         parts.prepare_first_page()
         gc.freeze()  # none of this is garbage: it need not be looked through again
-        gc.enable()
+        gc.set_threshold(*usual_thresholds)
         yield
 
     api = application(session.store_of, session.runner, st.get_option("server.allowedHosts"))

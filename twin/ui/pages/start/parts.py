@@ -14,6 +14,7 @@ from zipfile import BadZipFile
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from twin import outlook as load
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.imported import npus_of
@@ -23,6 +24,7 @@ from twin.lab.share.shipped import Shipped, find_shipped
 from twin.lab.sweep import sweep
 from twin.metrics.measures import numbered
 from twin.scenario import Scenario, pools, scenario_digest, sharing_pool
+from twin.steady import Priced
 from twin.ui import forms, formulas, live, runs, session, theme, words
 from twin.ui.fabric_message import built, draw_fabric, machine_text
 from twin.ui.fields import field_of, sentence, why_idle
@@ -118,11 +120,12 @@ def _shipped_run(digest: str, _draft: Scenario) -> Shipped | None:
 
 
 def prepare_first_page() -> None:
-    """Compute the first page's answers before its first visitor arrives."""
+    """Load, compute and compile what the first page needs before its first visitor arrives. Opens
+    no store: a database that does not answer must not keep the server from starting."""
     inspect.stack()  # Streamlit asks at its first element, and Python then looks at every module
     try:
-        draft = session.initial_draft()
-        formulas.outlook(draft)
+        draft, facts = session.initial_draft(), session.facts()
+        load.outlook(Priced(draft, facts))
         machine_text(built(fabric_of(draft.supernode)))
         if shipped_run := _shipped_run(scenario_digest(draft), draft):
             player.shipped_film(draft, shipped_run, shipped_run.scenario)

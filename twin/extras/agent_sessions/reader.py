@@ -64,10 +64,8 @@ def read_weka(reading: Reading) -> Columns:
                 )
             block_tokens = reading.block_tokens or block_size
             requests = list(_session_requests(location, session["requests"], 0.0, 0))
-            accepted_requests = [
-                requests[index]
-                for index in np.flatnonzero(_cells(requests).tokens("in") <= most_tokens)
-            ]
+            is_accepted = _cells(requests).tokens("in") <= most_tokens
+            accepted_requests = [requests[i] for i in np.flatnonzero(is_accepted)]
             sessions.left_out += len(requests) - len(accepted_requests)
             if accepted_requests:
                 is_global = session.get("hash_id_scope") == "global"
@@ -113,13 +111,11 @@ def _session_objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
     lines = [(number, line) for number, line in enumerate(file_text.split("\n"), 1) if line.strip()]
     is_by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
     for line_number, line in lines if is_by_line else [(0, file_text)]:
-        location = f"{piece.name} line {line_number}" if is_by_line else piece.name
-        session = c.decode_json(line, location, "a session object {...}")
+        place = f"{piece.name} line {line_number}" if is_by_line else piece.name
+        session = c.decode_json(line, place, "a session object {...}")
         if type(session) is not dict or type(session.get("requests")) is not list:
-            raise TraceError(
-                f"{location} is not a session: an object with requests must stand there"
-            )
-        yield location, session
+            raise TraceError(f"{place} is not a session: an object with requests must stand there")
+        yield place, session
 
 
 def _cells(rows: Sequence[Request]) -> c.Cells:

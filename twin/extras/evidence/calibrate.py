@@ -122,10 +122,7 @@ def row_weight(row: Row) -> float:
 def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
     """Facts with calibration constants set to values by name, in the units of CONSTANTS."""
     units = {constant.name: constant.unit for constant in CONSTANTS}
-    fitted_facts = {
-        f"calibration.{name}": Fact(value, units[name], "fit", "f")
-        for name, value in values.items()
-    }
+    fitted_facts = {f"calibration.{n}": Fact(v, units[n], "fit", "f") for n, v in values.items()}
     return facts.replaced(fitted_facts)
 
 
@@ -214,9 +211,8 @@ def cross_validate(
     for column in ("source", "system"):  # with more than one row
         for name in dict.fromkeys(getattr(row, column) for row in fitted_rows):
             indices = [i for i, row in enumerate(fitted_rows) if getattr(row, column) == name]
-            left_out += (
-                [(column, str(name), indices)] if 1 < len(indices) < len(fitted_rows) else []
-            )
+            if 1 < len(indices) < len(fitted_rows):
+                left_out.append((column, str(name), indices))
     for column, name, left_out_indices in left_out:
         fitted_indices = [i for i in range(len(fitted_rows)) if i not in left_out_indices]
         refit_point = _refit(space, jacobians, weights, fitted_indices)
@@ -267,9 +263,7 @@ def _refit(space: Space, jacobians: Sequence[Vector], weights: Vector, rows: lis
 def _refit_range(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
     """Range of a constant over refits (left-out row, value), and the row that moves it most."""
     row_id, farthest_value = max(refits, key=lambda refit: abs(refit[1] - value))
-    lowest, highest = (
-        float(bound(refit_value for _, refit_value in refits)) for bound in (min, max)
-    )
+    lowest, highest = (float(bound(value for _, value in refits)) for bound in (min, max))
     moved_share = abs(farthest_value - value) / (constant.high - constant.low)
     return Span(constant.name, value, lowest, highest, row_id, bool(moved_share <= IDENTIFIED))
 
@@ -403,9 +397,7 @@ def _row_of_line(cells: Mapping[str | None, Any], here: str, line: int, facts: F
     args: dict[str, float] = {"weight": _positive_number(text_of, "weight", here, "1")}
     try:
         preset = scenario_named(text_of["preset"]) if "preset" in text_of else Scenario()
-        settings = settings_from(
-            [f"{column}={text}" for column, text in text_of.items() if column not in COLUMNS]
-        )
+        settings = settings_from([f"{k}={text}" for k, text in text_of.items() if k not in COLUMNS])
         scenario = with_overrides(preset, settings)
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None

@@ -148,9 +148,7 @@ def merged_percentiles(
         low_values + value_gap * fraction,
         high_values - value_gap * (1.0 - fraction),
     )
-    mean_value = sum(count * float(sample.sum()) for count, sample in counted) / int(
-        count_up_to[-1]
-    )
+    mean_value = sum(n * float(sample.sum()) for n, sample in counted) / int(count_up_to[-1])
     keys = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
     return dict(zip(keys, [mean_value, *map(float, percentiles)], strict=True))
 

@@ -53,13 +53,9 @@ def sorted_by_regime(rows: Rows) -> list[dict[str, Any]]:
 
 def accepted_errors_text() -> str:
     """Largest accepted errors by group of rows, in words: '±12 % on CloudMatrix384, ...'."""
-    limit_texts = [
-        f"±{100 * bound:.0f} % on {group}" for group, bound in error_limits().worst.items()
-    ]
-    limit_texts.append(
-        f"±{100 * error_limits().exchange:.0f} % for dispatch and combine over EP degree"
-    )
-    return ", ".join(limit_texts)
+    limits = [f"±{100 * bound:.0f} % on {group}" for group, bound in error_limits().worst.items()]
+    limits.append(f"±{100 * error_limits().exchange:.0f} % for dispatch and combine over EP degree")
+    return ", ".join(limits)
 
 
 def unit_text(row: Mapping[str, Any]) -> str:
@@ -109,9 +105,8 @@ def band_in_words(row: Mapping[str, Any]) -> str:
     """Sentence on the range (%) in which a row's error is expected; '' without such a range."""
     if not (percent_text := band_text(row)):
         return ""
-    is_inside = row["band"][2]
+    is_inside, first_error_text = row["band"][2], ""
     ends_text = percent_text.removeprefix("\u26a0 ")
-    first_error_text = ""
     if is_inside is not None:
         first_error_text = f"; its first error lies {'within' if is_inside else 'outside'}"
     return (
@@ -158,10 +153,8 @@ def setting_texts(row: Row) -> list[str]:
         field, value_text = field_of(path), text_of(value, path)
         field_texts.append(f"{field.label}: {value_text} {field.unit_after_label}".rstrip())
     operator_sizes = {name: size for name, size in row.args.items() if name != "weight"}
-    size_texts = (
-        f"{name.replace('_', ' ')}: {shorten(size)}" for name, size in operator_sizes.items()
-    )
-    return [*field_texts, *size_texts]
+    sizes = (f"{name.replace('_', ' ')}: {shorten(n)}" for name, n in operator_sizes.items())
+    return [*field_texts, *sizes]
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -173,9 +166,7 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
         for fact_name, fact in facts.items() if not marks or fact.mark in marks
     )  # fmt: skip
     lower_words = words.lower().split()
-    return [
-        row for row in rows if all(word in " ".join(row.values()).lower() for word in lower_words)
-    ]
+    return [row for row in rows if all(w in " ".join(row.values()).lower() for w in lower_words)]
 
 
 def shorten(value: Any) -> str:
